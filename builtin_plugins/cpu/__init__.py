@@ -1,0 +1,24 @@
+"""The host's processors as an accelerator."""
+
+from core.declarations import API, AcceleratorDeclaration
+
+DECLARATION = AcceleratorDeclaration(
+    name="cpu",
+    summary="the processors of this machine",
+    implementation="builtin_plugins.cpu.accelerator:CPUAccelerator",
+    probe="builtin_plugins.cpu.probe:probe",
+    api=API,
+    aliases=("host",),
+    provides=(
+        "device.cpu",
+        "dtype.float64",
+        "dtype.float16",
+        "dtype.bfloat16",
+        "autocast.float16",
+        "autocast.bfloat16",
+        "grad_scaler",
+        "collective.gloo",
+        "rpc",
+    ),
+    preference=1,
+)

@@ -1,0 +1,28 @@
+"""NVIDIA GPUs as an accelerator."""
+
+from core.declarations import API, AcceleratorDeclaration
+
+DECLARATION = AcceleratorDeclaration(
+    name="cuda",
+    summary="NVIDIA GPUs",
+    implementation="builtin_plugins.cuda.accelerator:CUDAAccelerator",
+    probe="builtin_plugins.cuda.probe:probe",
+    api=API,
+    aliases=("gpu",),
+    provides=(
+        "device.cuda",
+        "devices.indexed",
+        "dtype.float64",
+        "dtype.float16",
+        "dtype.bfloat16",
+        "autocast.float16",
+        "autocast.bfloat16",
+        "grad_scaler",
+        "collective.nccl",
+        "collective.gloo",
+        "sync_batchnorm.kernel",
+        "rpc",
+    ),
+    wraps=("teardown",),
+    preference=100,
+)

@@ -1,0 +1,24 @@
+"""One process per device, gradients averaged by torch's DistributedDataParallel."""
+
+from core.declarations import API, Need, StrategyDeclaration
+from core.parallel.options import PROCESS_OPTIONS
+from builtin_plugins.ddp.tokens import DDP_OPTIONS, DDP_PROVIDES, GROUP_NEED
+
+DECLARATION = StrategyDeclaration(
+    name="ddp",
+    summary="one process per device, started by running the script again or by torchrun; gradients averaged",
+    implementation="builtin_plugins.ddp.strategy:DDPStrategy",
+    api=API,
+    provides=(*DDP_PROVIDES, "launch.subprocess", "launch.external"),
+    needs=(
+        GROUP_NEED,
+        Need(
+            "session.script | launched.torchrun | launched.slurm",
+            "it starts its processes by running the script again, and a prompt or notebook has no script to run",
+        ),
+    ),
+    wraps=("setup_device",),
+    options=(*DDP_OPTIONS, *PROCESS_OPTIONS),
+    ranks="device",
+    preference=50,
+)

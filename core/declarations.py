@@ -1,0 +1,217 @@
+"""What a plugin states about itself (torch-free).
+
+A declaration is a frozen dataclass that checks itself when it is built. It is all that ``list``,
+``explain`` and ``resolve`` read: the implementation behind ``implementation`` is imported only when a
+run has chosen the plugin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from core.errors import InvalidDeclaration
+from core.vocabulary import is_known, nearest_token
+
+API = 1
+"""The contract's number. It grows when a hook or a declaration field changes so that older plugins break."""
+
+Kind = Literal["accelerator", "precision", "strategy"]
+KINDS: tuple[Kind, ...] = ("accelerator", "precision", "strategy")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.\-]*\Z")
+_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+
+
+class Need(NamedTuple):
+    """Something that must be provided: ``token`` (alternatives as ``"a | b"``), and why."""
+
+    token: str
+    reason: str
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """The tokens of which one is enough."""
+        return tuple(part.strip() for part in self.token.split("|"))
+
+
+class Exclude(NamedTuple):
+    """A token that must not be present, and why."""
+
+    token: str
+    reason: str
+
+
+class Package(NamedTuple):
+    """A distribution that must be installed: ``versions`` as in a requirement, ``extra`` of ours that brings it.
+
+    ``module`` is a dotted name that must exist inside it, without being imported: it tells a wrong package of
+    the right name from the real one.
+    """
+
+    name: str
+    versions: str = ""
+    extra: str = ""
+    module: str = ""
+
+
+class Option(NamedTuple):
+    """A keyword of the implementation's constructor that the plan shows."""
+
+    name: str
+    default: object
+    meaning: str
+
+
+class Availability(NamedTuple):
+    """A probe's answer: ``count`` devices (None: as many as asked), or the ``reason`` why there is none."""
+
+    count: int | None = None
+    reason: str = ""
+
+
+Probe = Callable[[], Availability]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One plugin's statement about itself; use the subclass of its kind.
+
+    Args:
+        name: what people write in ``Trainer(...)``; lower case letters, digits, ``_ . -``.
+        summary: one line for ``list``.
+        implementation: ``"module:Class"``, imported only when the plugin is chosen.
+        api: the contract number it was written for, see :data:`API`.
+        aliases: other spellings of the name.
+        provides: tokens it brings, see :mod:`core.vocabulary`.
+        needs: what another party must provide.
+        excludes: what must not be present.
+        packages: distributions its implementation imports.
+        wraps: hooks that it wraps with ``hookimpl(wrapper=True)``, beside those that its kind owns.
+        options: keywords of its constructor.
+        preference: "auto" takes the highest that is valid and can run here; 0 or less is never taken.
+
+    Raises:
+        InvalidDeclaration: naming every problem at once.
+    """
+
+    name: str
+    summary: str
+    implementation: str
+    api: int
+    aliases: tuple[str, ...] = ()
+    provides: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    excludes: tuple[Exclude, ...] = ()
+    packages: tuple[Package, ...] = ()
+    wraps: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+    preference: int = 0
+    kind: ClassVar[Kind]
+    provided: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise InvalidDeclaration(f"{self.kind} {self.name!r}", problems)
+        object.__setattr__(self, "provided", frozenset(self.provides))
+
+    def _problems(self) -> list[str]:
+        problems = [
+            f"{label} {text!r} must be lower-case letters, digits, '_', '.' or '-'"
+            for label, text in [("name", self.name), *(("alias", a) for a in self.aliases)]
+            if not isinstance(text, str) or not _NAME.match(text)
+        ]
+        if not isinstance(self.summary, str) or not self.summary.strip() or "\n" in str(self.summary):
+            problems.append("summary must be one line of text")
+        if not isinstance(self.api, int) or isinstance(self.api, bool):
+            problems.append(f"api must be an integer, not {self.api!r}")
+        problems += _reference_problems("implementation", self.implementation)
+        problems += _type_problems(self)
+        if problems:
+            return problems
+        stated = [*self.provides, *(a for need in self.needs for a in need.alternatives)]
+        for token in [*stated, *(exclusion.token for exclusion in self.excludes)]:
+            if not is_known(token):
+                near = nearest_token(token)
+                hint = f"did you mean {near!r}?" if near else "a token of your own is written 'vendor:token'"
+                problems.append(f"unknown token {token!r}; {hint}")
+        for rule in [*self.needs, *self.excludes]:
+            if not rule.reason.strip():
+                problems.append(f"{rule.token!r} has no reason; write the sentence people will read in the error")
+        problems += _wrap_problems(self)
+        both = {e.token for e in self.excludes} & set(self.provides)
+        problems += [f"both provides and excludes {token!r}" for token in sorted(both)]
+        return problems
+
+
+def _reference_problems(label: str, text: str) -> list[str]:
+    good = isinstance(text, str) and _REFERENCE.match(text)
+    return [] if good else [f"{label} {text!r} must have the form 'module:Name'"]
+
+
+def _wrap_problems(declaration: Declaration) -> list[str]:
+    from core.hooktable import may_wrap  # here, since the table is written in this module's terms
+
+    allowed = may_wrap(declaration.kind)
+    return [
+        f"wraps {hook!r}, which a {declaration.kind} may not; it may wrap {', '.join(allowed)}"
+        for hook in declaration.wraps
+        if hook not in allowed
+    ]
+
+
+_ENTRY_TYPES: Mapping[str, type[Any]] = {
+    "aliases": str,
+    "provides": str,
+    "needs": Need,
+    "excludes": Exclude,
+    "packages": Package,
+    "wraps": str,
+    "options": Option,
+}
+
+
+def _type_problems(declaration: Declaration) -> list[str]:
+    problems = []
+    for name, entry in _ENTRY_TYPES.items():
+        value = getattr(declaration, name)
+        if not isinstance(value, tuple) or not all(isinstance(item, entry) for item in value):
+            problems.append(f"{name} must be a tuple of {entry.__name__}, not {value!r}")
+    return problems
+
+
+@dataclass(frozen=True)
+class AcceleratorDeclaration(Declaration):
+    """Hardware. ``probe`` is ``"module:function"``: torch-free, opens no device, returns :class:`Availability`."""
+
+    probe: str = ""
+    kind: ClassVar[Kind] = "accelerator"
+
+    def _problems(self) -> list[str]:
+        return super()._problems() + _reference_problems("probe", self.probe)
+
+
+@dataclass(frozen=True)
+class PrecisionDeclaration(Declaration):
+    """Number formats: of the weights, of the arithmetic, and whether the loss is scaled."""
+
+    kind: ClassVar[Kind] = "precision"
+
+
+@dataclass(frozen=True)
+class StrategyDeclaration(Declaration):
+    """A way to train on the devices. ``ranks`` says how many processes one run has.
+
+    ``"device"``: one per device; ``"node"``: one per node; ``"run"``: one alone.
+    """
+
+    ranks: Literal["device", "node", "run"] = "run"
+    kind: ClassVar[Kind] = "strategy"
+
+    def _problems(self) -> list[str]:
+        known = ("device", "node", "run")
+        wrong = [] if self.ranks in known else [f"ranks {self.ranks!r} must be one of {', '.join(known)}"]
+        return super()._problems() + wrong

@@ -1,0 +1,125 @@
+"""Every exception of Interlock. All derive from :class:`InterlockError`, so one ``except`` catches them.
+
+Each message is built by the class from facts, and the facts stay on the exception as attributes:
+code that handles an error never has to parse its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core.rules import Combination, Violation
+
+
+class InterlockError(ValueError):
+    """Base of every error that Interlock raises on purpose."""
+
+
+class InvalidArgument(InterlockError):
+    """An argument has a value that is not in its table of accepted forms."""
+
+
+class WrongType(InvalidArgument, TypeError):
+    """An argument has a type that its table of accepted forms does not hold."""
+
+
+class InvalidDeclaration(InterlockError):
+    """A plugin's declaration contradicts itself or the vocabulary; ``problems`` lists everything wrong."""
+
+    def __init__(self, subject: str, problems: Sequence[str]) -> None:
+        self.subject = subject
+        self.problems = tuple(problems)
+        super().__init__("\n".join([f"the declaration of {subject} is wrong", *(f"  - {p}" for p in problems)]))
+
+
+class UnknownPlugin(InterlockError):
+    """No plugin of ``kind`` has this name. ``nearest`` holds the closest known names, best first."""
+
+    def __init__(
+        self, kind: str, name: str, *, known: Sequence[str], nearest: Sequence[str] = (), hint: str | None = None
+    ) -> None:
+        self.kind, self.name = kind, name
+        self.known, self.nearest, self.hint = tuple(known), tuple(nearest), hint
+        near = f"; did you mean {' or '.join(repr(n) for n in nearest)}?" if nearest else ""
+        lines = [f"unknown {kind} {name!r}{near}", f"  known here: {', '.join(known) or 'none'}"]
+        lines.append(f"  hint: {hint or 'python -m core.registry list --kind ' + kind}")
+        super().__init__("\n".join(lines))
+
+
+class InvalidCombination(InterlockError):
+    """The declarations contradict each other: every broken rule, then the nearest combinations that work here."""
+
+    def __init__(
+        self, subject: str, violations: Sequence[Violation], suggestions: Sequence[Combination] = ()
+    ) -> None:
+        self.subject = subject
+        self.violations = tuple(violations)
+        self.suggestions = tuple(suggestions)
+        lines = [f"{subject} cannot work together"]
+        lines += [f"  - {violation}" for violation in self.violations]
+        lines += ["nearest combinations that work here:"] if self.suggestions else []
+        lines += [f"  {suggestion}" for suggestion in self.suggestions]
+        super().__init__("\n".join(lines))
+
+
+class PluginUnavailable(InterlockError):
+    """The combination is valid, but a package or the hardware for it is missing here."""
+
+    def __init__(self, subject: str, reasons: Sequence[str], suggestions: Sequence[Combination] = ()) -> None:
+        self.subject = subject
+        self.reasons = tuple(reasons)
+        self.suggestions = tuple(suggestions)
+        lines = [f"{subject} cannot run here", *(f"  - {reason}" for reason in self.reasons)]
+        lines += ["nearest combinations that work here:"] if self.suggestions else []
+        lines += [f"  {suggestion}" for suggestion in self.suggestions]
+        super().__init__("\n".join(lines))
+
+
+class PluginBroken(InterlockError):
+    """A plugin's own code failed in ``phase``; its exception is the ``__cause__``."""
+
+    def __init__(self, kind: str, name: str, *, distribution: str, phase: str, reason: str) -> None:
+        self.kind, self.name = kind, name
+        self.distribution, self.phase, self.reason = distribution, phase, reason
+        super().__init__(
+            f"{kind} {name!r} from {distribution} is broken\n"
+            f"  while: {phase}\n"
+            f"  reason: {reason}\n"
+            f"  hint: report it to the authors of {distribution}, or turn it off with INTERLOCK_BLOCK={name}"
+        )
+
+
+class DuplicatePlugin(InterlockError):
+    """Two distributions claim one name; neither wins silently."""
+
+    def __init__(self, kind: str, name: str, distributions: Sequence[str]) -> None:
+        self.kind, self.name = kind, name
+        self.distributions = tuple(distributions)
+        choices = " or ".join(repr(f"{d}:{name}") for d in distributions)
+        super().__init__(
+            f"{kind} {name!r} is claimed by {len(distributions)} distributions: {', '.join(distributions)}\n"
+            f"  hint: choose one as {choices}"
+        )
+
+
+class CheckpointError(InterlockError):
+    """A checkpoint cannot be written or read; the message names the file."""
+
+
+class RankFailed(InterlockError, RuntimeError):
+    """A process of the run failed; ``rank`` is the first that did, ``traceback_text`` what it raised."""
+
+    def __init__(self, rank: int, world_size: int, what: str, traceback_text: str = "") -> None:
+        self.rank, self.world_size, self.what = rank, world_size, what
+        self.traceback_text = traceback_text
+        body = f"\n{traceback_text.rstrip()}" if traceback_text else ""
+        super().__init__(f"rank {rank} of {world_size} failed: {what}{body}")
+
+    def __reduce__(self) -> tuple[type[RankFailed], tuple[int, int, str, str]]:
+        return type(self), (self.rank, self.world_size, self.what, self.traceback_text)
+
+
+class WaitTimeout(InterlockError, RuntimeError):
+    """A wait between ranks ran out; the message names the meeting point and who did not come."""

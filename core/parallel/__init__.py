@@ -1,0 +1,1 @@
+"""Runs of several processes: how they start, meet, exchange, and end."""

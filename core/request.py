@@ -1,0 +1,101 @@
+"""What the Trainer, or ``explain``, was asked for (torch-free)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.declarations import Need
+from core.errors import InvalidArgument, WrongType
+from core.rules import Party
+from core.session import LaunchEnvironment, detect_environment, session_token
+from core.spellings import AUTO, Devices, parse_devices, parse_name
+
+
+@dataclass(frozen=True)
+class Features:
+    """The Trainer's settings that only some plugins can honour."""
+
+    gradient_clip_val: float | None = None
+    gradient_clip_algorithm: str = "norm"
+    accumulate_grad_batches: int = 1
+    sync_batchnorm: bool = False
+
+    def needs(self) -> list[Need]:
+        """Return what these settings need, with the setting named in each reason."""
+        needs = []
+        if self.gradient_clip_val:
+            by = self.gradient_clip_algorithm
+            needs.append(Need(f"clip.{by}", f"gradient_clip_val={self.gradient_clip_val} clips by {by}"))
+        if self.accumulate_grad_batches > 1:
+            reason = f"accumulate_grad_batches={self.accumulate_grad_batches} exchanges gradients once per window"
+            needs.append(Need("grad_sync.skip", reason))
+        if self.sync_batchnorm:
+            needs.append(Need("sync_batchnorm", "sync_batchnorm=True computes batch statistics over all ranks"))
+            needs.append(Need("sync_batchnorm.kernel", "torch.nn.SyncBatchNorm runs only on some devices"))
+        return needs
+
+
+@dataclass(frozen=True)
+class Request:
+    """A combination that was asked for, with names as people wrote them."""
+
+    accelerator: str = AUTO
+    precision: str = AUTO
+    strategy: str = AUTO
+    devices: Devices = Devices()
+    num_nodes: int = 1
+    features: Features = Features()
+    session: str = "session.script"
+    environment: LaunchEnvironment = LaunchEnvironment("none", "no launcher's variables are set")
+    options: tuple[tuple[str, object], ...] = field(default=())
+    """Options of a strategy, precision or accelerator that was given as a configured instance."""
+
+    @classmethod
+    def build(
+        cls,
+        accelerator: object = AUTO,
+        precision: object = None,
+        strategy: object = AUTO,
+        devices: object = AUTO,
+        num_nodes: object = 1,
+        features: Features = Features(),
+        options: tuple[tuple[str, object], ...] = (),
+    ) -> Request:
+        """Read the arguments as people spell them, and where this process comes from.
+
+        Raises:
+            InvalidArgument: for a value outside the tables of :mod:`core.spellings`.
+        """
+        return cls(
+            parse_name("accelerator", accelerator),
+            parse_name("precision", precision),
+            parse_name("strategy", strategy),
+            parse_devices(devices),
+            _parse_num_nodes(num_nodes),
+            features,
+            session_token(),
+            detect_environment(),
+            options,
+        )
+
+    def party(self, num_devices: int) -> Party:
+        """Return what this request states, once it is known to mean ``num_devices`` devices per node."""
+        needs = self.features.needs()
+        if num_devices > 1:
+            needs.append(Need("devices.many", f"{num_devices} devices are asked for"))
+        if self.num_nodes > 1:
+            needs.append(Need("nodes.many", f"{self.num_nodes} nodes are asked for"))
+            how = f"torchrun --nnodes {self.num_nodes} --nproc-per-node {num_devices} starts the processes on every node"
+            needs.append(Need("launched.torchrun | launched.slurm", how))
+        if self.devices.indices is not None:
+            needs.append(Need("devices.indexed", f"devices={self.devices} picks devices by index"))
+        brought = {self.session, self.environment.token} - {None}
+        return Party("the request", frozenset(t for t in brought if t), tuple(needs), asks=True)
+
+
+def _parse_num_nodes(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongType(f"num_nodes must be a whole number, not {type(value).__name__} {value!r}")
+    if value < 1:
+        raise InvalidArgument(f"num_nodes={value} must be at least 1")
+    return value

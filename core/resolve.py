@@ -1,0 +1,241 @@
+"""From a request to a plan, or to the one error that says everything (torch-free, changes nothing)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core.availability import probe, reasons_against
+from core.declarations import KINDS, AcceleratorDeclaration, Declaration, Kind, StrategyDeclaration
+from core.discovery import Found
+from core.errors import InvalidCombination, PluginUnavailable
+from core.hooktable import HOOKS
+from core.plan import Chosen, HookRow, Launch, Plan
+from core.request import Request
+from core.rules import Combination, Party, Violation, party_of, violations
+from core.spellings import AUTO, fold
+
+if TYPE_CHECKING:
+    from core.registry import Registry
+
+SUGGESTIONS = 3
+
+
+def resolve(registry: Registry, request: Request) -> Plan:
+    """See :meth:`core.registry.Registry.resolve`."""
+    accelerator = _accelerator(registry, request)
+    precision = _precision(registry, request)
+    fixed = None if fold(request.strategy) == AUTO else registry.find("strategy", request.strategy)
+    count, devices_reason = _count_devices(request, accelerator, fixed)
+    party = request.party(count)
+    strategy = _asked(fixed) if fixed else _auto_strategy(registry, party, accelerator, precision)
+    strategy = replace(strategy, options=_with_defaults(strategy.declaration, request.options))
+    trio = (accelerator, precision, strategy)
+    declaration = strategy.declaration
+    assert isinstance(declaration, StrategyDeclaration)
+    world_size = request.num_nodes * {"device": count, "node": 1, "run": 1}[declaration.ranks]
+    _refuse_invalid(registry, request, trio, party, world_size)
+    _refuse_unavailable(registry, request, trio, party, count)
+    return Plan(
+        accelerator,
+        precision,
+        strategy,
+        count,
+        request.devices.indices,
+        devices_reason,
+        request.num_nodes,
+        world_size,
+        _launch(request, declaration, world_size),
+        party,
+        tuple(_hook_rows(trio)),
+    )
+
+
+def _chosen(found: Found, reason: str) -> Chosen:
+    assert found.declaration is not None, "only sound plugins are chosen"
+    return Chosen(found.declaration, found.distribution, found.version, reason)
+
+
+def _asked(found: Found) -> Chosen:
+    return _chosen(found, "asked for")
+
+
+def _by_preference(registry: Registry, kind: Kind) -> list[Declaration]:
+    wanted = [d for d in registry.declarations(kind) if d.preference > 0]
+    return sorted(wanted, key=lambda d: (-d.preference, d.name))
+
+
+def _accelerator(registry: Registry, request: Request) -> Chosen:
+    if fold(request.accelerator) != AUTO:
+        return _asked(registry.find("accelerator", request.accelerator))
+    passed_over: list[str] = []
+    for declaration in _by_preference(registry, "accelerator"):
+        reasons = reasons_against(declaration)
+        if not reasons:
+            over = f"; passed over {', '.join(passed_over)}" if passed_over else ""
+            return _chosen(registry.find("accelerator", declaration.name), f"auto: the best that is here{over}")
+        passed_over.append(f"{declaration.name} ({reasons[0]})")
+    raise PluginUnavailable("accelerator 'auto'", passed_over or ["no accelerator plugin is installed"])
+
+
+def _precision(registry: Registry, request: Request) -> Chosen:
+    if fold(request.precision) != AUTO:
+        return _asked(registry.find("precision", request.precision))
+    preferred = _by_preference(registry, "precision")
+    if not preferred:
+        raise PluginUnavailable("precision 'auto'", ["no precision plugin is installed"])
+    return _chosen(registry.find("precision", preferred[0].name), "auto: the default")
+
+
+def _auto_strategy(registry: Registry, party: Party, accelerator: Chosen, precision: Chosen) -> Chosen:
+    """Take the most preferred strategy that is valid and can run here, else let the first speak for the failure."""
+    preferred = _by_preference(registry, "strategy")
+    if not preferred:
+        raise PluginUnavailable("strategy 'auto'", ["no strategy plugin is installed"])
+    others = [party_of(accelerator.declaration), party_of(precision.declaration), party]
+    scored = [(len(violations([*others, party_of(d)])), reasons_against(d), d) for d in preferred]
+    fitting = [d for broken, reasons, d in scored if not broken and not reasons]
+    # none fits: the one with the fewest broken rules explains best what stands in the way
+    taken = fitting[0] if fitting else min(scored, key=lambda row: row[0])[2]
+    return _chosen(registry.find("strategy", taken.name), "auto: the most preferred that is valid here")
+
+
+def _count_devices(request: Request, accelerator: Chosen, fixed: Found | None) -> tuple[int, str]:
+    """Turn the request for devices into a number per node, and say where the number comes from."""
+    devices, launched = request.devices, request.environment.ranks
+    if devices.indices is not None:
+        return len(devices.indices), "asked for"
+    if devices.count is not None and devices.count > 0:
+        return devices.count, "asked for"
+    declaration = accelerator.declaration
+    assert isinstance(declaration, AcceleratorDeclaration)
+    if devices.count == -1:
+        here = probe(declaration).count
+        if here is None:
+            reason = f"devices=-1 means all devices, but {accelerator.name} has no fixed number; give a count"
+            raise InvalidCombination(
+                _subject(request, accelerator.name), [Violation("the request", "disagrees", "devices", reason, ())]
+            )
+        return max(here, 1), f"all that {accelerator.name} has here"
+    if fixed and fixed.declaration and "devices.many" not in fixed.declaration.provided:
+        return 1, f"auto: {fixed.name} uses one"
+    if launched and request.environment.name == "torchrun":
+        return launched.local_world_size, "auto: one per process that the launcher started here"
+    here = probe(declaration).count
+    return (1, f"auto: {accelerator.name} has no fixed number") if here is None else (max(here, 1), "auto: all here")
+
+
+def _with_defaults(declaration: Declaration, given: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
+    values = {option.name: option.default for option in declaration.options} | dict(given)
+    return tuple(values.items())
+
+
+def _subject(request: Request, accelerator: str, precision: str = "", strategy: str = "") -> str:
+    names = Combination(
+        accelerator, precision or request.precision, strategy or request.strategy
+    )
+    nodes = f", num_nodes={request.num_nodes}" if request.num_nodes > 1 else ""
+    return f"{names}, devices={request.devices}{nodes}"
+
+
+def _refuse_invalid(
+    registry: Registry, request: Request, trio: tuple[Chosen, ...], party: Party, world_size: int
+) -> None:
+    broken = violations([*(party_of(chosen.declaration) for chosen in trio), party])
+    broken += _launcher_disagrees(request, world_size)
+    if broken:
+        names = Combination(*(chosen.name for chosen in trio))
+        raise InvalidCombination(_subject(request, *names), broken, suggest(registry, names, party))
+
+
+def _launcher_disagrees(request: Request, world_size: int) -> list[Violation]:
+    environment = request.environment
+    if environment.ranks is None or environment.ranks.world_size == world_size:
+        return []
+    if environment.name == "interlock" and world_size == 1:
+        return []  # a script may train on many ranks and then look at the result on one
+    reason = (
+        f"{environment.reason}, but devices={request.devices} x num_nodes={request.num_nodes} "
+        f"makes {world_size} process{'es' if world_size != 1 else ''}; make the two numbers equal"
+    )
+    return [Violation("the launcher", "disagrees", "WORLD_SIZE", reason, ())]
+
+
+def _refuse_unavailable(
+    registry: Registry, request: Request, trio: tuple[Chosen, ...], party: Party, count: int
+) -> None:
+    reasons = [
+        f"{chosen.declaration.kind} {chosen.name!r}: {reason}"
+        for chosen in trio
+        for reason in reasons_against(chosen.declaration)
+    ]
+    accelerator = trio[0].declaration
+    assert isinstance(accelerator, AcceleratorDeclaration)
+    here = probe(accelerator).count
+    if not reasons and here is not None:
+        indices = request.devices.indices
+        beyond = [index for index in indices or () if index >= here]
+        if beyond:
+            reasons.append(f"device index {beyond[0]} asked for, {accelerator.name} has 0 to {here - 1} here")
+        elif count > here:
+            reasons.append(f"{count} devices asked for, {accelerator.name} has {here} here")
+    if reasons:
+        names = Combination(*(chosen.name for chosen in trio))
+        raise PluginUnavailable(_subject(request, *names), reasons, suggest(registry, names, party))
+
+
+def suggest(registry: Registry, asked: Combination, party: Party) -> list[Combination]:
+    """Return the nearest valid combinations that can run here: fewest changes, precision before strategy before
+    accelerator, then the more preferred.
+    """
+    found: list[Combination] = []
+    for changed in CHANGES:
+        keep = {kind: name for kind, name in zip(KINDS, asked, strict=True) if kind not in changed}
+        for combination in _preferred_first(registry, registry.valid_combinations(party, keep)):
+            if combination not in found and combination != asked and registry.can_run(combination):
+                found.append(combination)
+            if len(found) == SUGGESTIONS:
+                return found
+    return found
+
+
+CHANGES: tuple[frozenset[Kind], ...] = tuple(
+    frozenset(kinds)
+    for kinds in (
+        ("precision",),
+        ("strategy",),
+        ("accelerator",),
+        ("precision", "strategy"),
+        ("precision", "accelerator"),
+        ("strategy", "accelerator"),
+        KINDS,
+    )
+)
+"""What a suggestion may change, the cheapest change first."""
+
+
+def _preferred_first(registry: Registry, combinations: Iterator[Combination]) -> list[Combination]:
+    rank = {(kind, d.name): -d.preference for kind in KINDS for d in registry.declarations(kind)}
+    return sorted(combinations, key=lambda c: sum(rank[kind, name] for kind, name in zip(KINDS, c, strict=True)))
+
+
+def _launch(request: Request, strategy: StrategyDeclaration, world_size: int) -> Launch:
+    environment = request.environment
+    if environment.name == "torchrun" and "launch.external" in strategy.provided:
+        return Launch("external", environment.reason)
+    if world_size == 1:
+        return Launch("here", "one process is enough")
+    if environment.name == "interlock":
+        return Launch("subprocess", environment.reason)
+    ways = [token.removeprefix("launch.") for token in strategy.provides if token.startswith("launch.")]
+    own = [way for way in ways if way != "external"]
+    return Launch(own[0], f"{strategy.name} starts its own; {environment.reason}") if own else Launch("here", "")
+
+
+def _hook_rows(trio: tuple[Chosen, ...]) -> Iterator[HookRow]:
+    """Read off the declarations who owns and who wraps each hook; the binding later holds the code to it."""
+    by_kind = {chosen.declaration.kind: chosen for chosen in trio}
+    for hook, rule in HOOKS.items():
+        wrappers = [by_kind[kind].name for kind in rule.wrappers if hook in by_kind[kind].declaration.wraps]
+        yield HookRow(hook, by_kind[rule.owner].name, tuple(wrappers))

@@ -1,0 +1,89 @@
+"""Where this process comes from: a script or a prompt, and who started it (torch-free, changes nothing).
+
+Only what is written in the environment and in ``__main__`` is read. A variable alone proves nothing: a
+lone ``LOCAL_RANK`` left over in a shell is not a launcher, so each environment asks for its whole set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from core.errors import InvalidArgument
+
+OWN_PARENT = "INTERLOCK_PARENT"
+"""Set for a process that Interlock started by running the script again: the pid of the one that did."""
+
+_LAUNCHER_SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Ranks(NamedTuple):
+    """Which process of a run this is; all counted from 0."""
+
+    global_rank: int = 0
+    local_rank: int = 0
+    node_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+
+
+@dataclass(frozen=True)
+class LaunchEnvironment:
+    """Who started this process, why we think so, and the ranks they gave it (None: nobody gave any)."""
+
+    name: str
+    reason: str
+    ranks: Ranks | None = None
+
+    @property
+    def token(self) -> str | None:
+        """The token that this environment brings to the request."""
+        return "launched.torchrun" if self.name == "torchrun" else None
+
+
+def session_token() -> str:
+    """Return ``session.script`` if this program can be run again as it was started, else ``session.interactive``."""
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    prompt = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return "session.script" if path and os.path.isfile(path) and not prompt else "session.interactive"
+
+
+def detect_environment(environ: Mapping[str, str] | None = None) -> LaunchEnvironment:
+    """Find out who started this process.
+
+    Raises:
+        InvalidArgument: when a launcher's variable does not hold a whole number.
+    """
+    env = os.environ if environ is None else environ
+    if env.get(OWN_PARENT) == str(os.getppid()):
+        ranks = _read_ranks(env)
+        return LaunchEnvironment("interlock", f"rank {ranks.global_rank} started by process {env[OWN_PARENT]}", ranks)
+    missing = [name for name in _LAUNCHER_SET if name not in env]
+    if not missing:
+        who = "torchrun" if "TORCHELASTIC_RUN_ID" in env else "a launcher that sets RANK and WORLD_SIZE"
+        return LaunchEnvironment("torchrun", f"started by {who} (WORLD_SIZE={env['WORLD_SIZE']})", _read_ranks(env))
+    stray = [name for name in (*_LAUNCHER_SET, "NODE_RANK") if name in env]
+    if stray:
+        return LaunchEnvironment("none", f"{', '.join(stray)} set, but without {', '.join(missing)}: no launcher")
+    return LaunchEnvironment("none", "no launcher's variables are set")
+
+
+def _read_ranks(env: Mapping[str, str]) -> Ranks:
+    world = _whole(env, "WORLD_SIZE")
+    local_world = _whole(env, "LOCAL_WORLD_SIZE", world)
+    node = _whole(env, "GROUP_RANK", _whole(env, "NODE_RANK", 0))
+    return Ranks(_whole(env, "RANK"), _whole(env, "LOCAL_RANK"), node, world, local_world)
+
+
+def _whole(env: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = env.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(str(text))
+    except ValueError:
+        raise InvalidArgument(f"environment variable {name}={text!r} is not a whole number") from None
