@@ -6,23 +6,27 @@ probe is a plain function of the accelerator's own torch-free package.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
-from pathlib import Path
 
-import importlib_metadata
-
+from core import metadata
 from core.declarations import AcceleratorDeclaration, Availability, Declaration, Package
 from core.discovery import OWN_DISTRIBUTION, PhaseError, load_object
+
+installed_version = cache(metadata.installed_version)
+"""The installed version of a distribution, or None; looked up once per process."""
 
 
 def missing_packages(declaration: Declaration) -> list[str]:
     """Return one line for each required package that is missing, too old, or not what it claims to be."""
-    reasons = (_package_problem(package) for package in declaration.packages)
+    reasons = (package_problem(package) for package in declaration.packages)
     return [reason for reason in reasons if reason]
 
 
-def _package_problem(package: Package) -> str | None:
+@cache
+def package_problem(package: Package) -> str | None:
+    """Return why ``package`` does not serve here, or None when it does."""
     install = f'pip install "{OWN_DISTRIBUTION}[{package.extra}]"' if package.extra else f"pip install {package.name}"
     version = installed_version(package.name)
     if version is None:
@@ -37,44 +41,56 @@ def _package_problem(package: Package) -> str | None:
     return None
 
 
-@lru_cache(maxsize=None)
-def installed_version(distribution: str) -> str | None:
-    """Return the installed version of ``distribution``, or None."""
-    try:
-        return importlib_metadata.version(distribution)
-    except importlib_metadata.PackageNotFoundError:
-        return None
-
-
 def _satisfies(version: str, specifier: str) -> bool:
-    from packaging.specifiers import SpecifierSet  # only the few declarations with a version pay for it
+    # only the few declarations with a version pay for the import
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion
 
-    return SpecifierSet(specifier).contains(version, prereleases=True)
+    try:
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
 
 
 def _has_module(dotted: str) -> bool:
-    """Look for ``package.module`` on disk: find_spec of a dotted name would import the package."""
+    """Look for ``package.module`` part by part: find_spec of a dotted name would import the package."""
     top, *rest = dotted.split(".")
-    spec = find_spec(top)
-    if spec is None:
+    try:
+        spec = find_spec(top)
+        for part in rest:
+            top = f"{top}.{part}"
+            spec = PathFinder.find_spec(top, spec.submodule_search_locations) if spec is not None else None
+    except (ImportError, ValueError):  # a module that is half imported has no spec
         return False
-    places = [Path(place) for place in spec.submodule_search_locations or ()]
-    return any((p / "/".join(rest)).is_dir() or (p / ("/".join(rest) + ".py")).is_file() for p in places)
+    return spec is not None
 
 
-@lru_cache(maxsize=None)
 def probe(declaration: AcceleratorDeclaration) -> Availability:
     """Ask an accelerator how many devices it has here; asked once per process."""
+    return run_probe(declaration.probe)
+
+
+@cache
+def run_probe(reference: str) -> Availability:
+    """Call a probe, ``"module:function"``. What it raises and what it should not return become the reason."""
     try:
-        function = load_object(declaration.probe, "probe")
-        answer = function() if callable(function) else None
+        function = load_object(reference, "probe")
+        answer = function() if callable(function) else function
     except PhaseError as error:
         return Availability(0, f"its probe is broken: {error.reason}")
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return Availability(0, f"its probe failed: {type(error).__name__}: {error}")
-    if not isinstance(answer, Availability):
-        return Availability(0, f"its probe is broken: it returned {answer!r}, not an Availability")
+    if not isinstance(answer, Availability) or not _is_count(answer.count):
+        return Availability(0, f"its probe is broken: it returned {answer!r}, not an Availability with a count")
+    if answer.count is None and answer.reason:
+        return Availability(0, answer.reason)  # a reason why there is none, whatever the default count says
     return answer
+
+
+def _is_count(count: object) -> bool:
+    return count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 0)
 
 
 def reasons_against(declaration: Declaration) -> list[str]:

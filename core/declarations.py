@@ -8,12 +8,13 @@ run has chosen the plugin.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from core.errors import InvalidDeclaration
-from core.vocabulary import is_known, nearest_token
+from core.vocabulary import ASKED, is_known, nearest_token
 
 API = 1
 """The contract's number. It grows when a hook or a declaration field changes so that older plugins break."""
@@ -23,6 +24,13 @@ KINDS: tuple[Kind, ...] = ("accelerator", "precision", "strategy")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.\-]*\Z")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+_SPECIFIER = re.compile(r"\s*(~=|===?|!=|<=|>=|<|>)\s*[\w.*+!\-]+\s*\Z")
+
+
+@cache
+def split_alternatives(token: str) -> tuple[str, ...]:
+    """Return the tokens of ``"a | b"``; remembered, since judging a combination asks for it."""
+    return tuple(part.strip() for part in token.split("|"))
 
 
 class Need(NamedTuple):
@@ -34,7 +42,7 @@ class Need(NamedTuple):
     @property
     def alternatives(self) -> tuple[str, ...]:
         """The tokens of which one is enough."""
-        return tuple(part.strip() for part in self.token.split("|"))
+        return split_alternatives(self.token)
 
 
 class Exclude(NamedTuple):
@@ -68,7 +76,7 @@ class Option(NamedTuple):
 class Availability(NamedTuple):
     """A probe's answer: ``count`` devices (None: as many as asked), or the ``reason`` why there is none."""
 
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]  # hides tuple.count, which means nothing here
     reason: str = ""
 
 
@@ -113,38 +121,64 @@ class Declaration:
     provided: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
+        # a declaration for another API is refused for that reason, not judged by this one's rules
+        problems = list(self._problems()) if self.api == API or not _is_whole(self.api) else []
         if problems:
             raise InvalidDeclaration(f"{self.kind} {self.name!r}", problems)
         object.__setattr__(self, "provided", frozenset(self.provides))
 
     def _problems(self) -> list[str]:
-        problems = [
-            f"{label} {text!r} must be lower-case letters, digits, '_', '.' or '-'"
-            for label, text in [("name", self.name), *(("alias", a) for a in self.aliases)]
-            if not isinstance(text, str) or not _NAME.match(text)
-        ]
-        if not isinstance(self.summary, str) or not self.summary.strip() or "\n" in str(self.summary):
-            problems.append("summary must be one line of text")
-        if not isinstance(self.api, int) or isinstance(self.api, bool):
-            problems.append(f"api must be an integer, not {self.api!r}")
-        problems += _reference_problems("implementation", self.implementation)
-        problems += _type_problems(self)
-        if problems:
-            return problems
-        stated = [*self.provides, *(a for need in self.needs for a in need.alternatives)]
-        for token in [*stated, *(exclusion.token for exclusion in self.excludes)]:
-            if not is_known(token):
-                near = nearest_token(token)
-                hint = f"did you mean {near!r}?" if near else "a token of your own is written 'vendor:token'"
-                problems.append(f"unknown token {token!r}; {hint}")
-        for rule in [*self.needs, *self.excludes]:
-            if not rule.reason.strip():
-                problems.append(f"{rule.token!r} has no reason; write the sentence people will read in the error")
-        problems += _wrap_problems(self)
-        both = {e.token for e in self.excludes} & set(self.provides)
-        problems += [f"both provides and excludes {token!r}" for token in sorted(both)]
-        return problems
+        return _form_problems(self) or _token_problems(self) + _package_problems(self.packages) + _wrap_problems(self)
+
+
+def _form_problems(declaration: Declaration) -> list[str]:
+    """Say what has a wrong type or spelling; only where nothing has, the content can be looked at."""
+    problems = _type_problems(declaration)
+    aliases = () if problems else declaration.aliases
+    for label, text in [("name", declaration.name), *(("alias", alias) for alias in aliases)]:
+        if not isinstance(text, str) or not _NAME.match(text):
+            problems.append(f"{label} {text!r} must be lower-case letters, digits, '_', '.' or '-'")
+        elif text == "auto":
+            problems.append(f"{label} 'auto' is taken: it asks for a choice")
+    summary = declaration.summary
+    if not isinstance(summary, str) or not summary.strip() or "\n" in summary:
+        problems.append("summary must be one line of text")
+    for label, number in [("api", declaration.api), ("preference", declaration.preference)]:
+        if not _is_whole(number):
+            problems.append(f"{label} must be a whole number, not {number!r}")
+    return problems + _reference_problems("implementation", declaration.implementation)
+
+
+def _token_problems(declaration: Declaration) -> list[str]:
+    problems = []
+    needed = [alternative for need in declaration.needs for alternative in need.alternatives]
+    for token in [*declaration.provides, *needed, *(exclusion.token for exclusion in declaration.excludes)]:
+        if not is_known(token):
+            near = nearest_token(token)
+            hint = f"did you mean {near!r}?" if near else "a token of your own is written 'vendor:token'"
+            problems.append(f"unknown token {token!r}; {hint}")
+    rules: tuple[Need | Exclude, ...] = (*declaration.needs, *declaration.excludes)
+    for rule in rules:
+        if not rule.reason.strip():
+            problems.append(f"{rule.token!r} has no reason; write the sentence people will read in the error")
+    for token in declaration.provides:
+        if token.startswith(ASKED):
+            problems.append(f"provides {token!r}, which only asking for {token.removeprefix(ASKED)!r} brings")
+        if any(exclusion.token == token for exclusion in declaration.excludes):
+            problems.append(f"both provides and excludes {token!r}")
+    return problems
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _package_problems(packages: Sequence[Package]) -> list[str]:
+    return [
+        f"package {package.name!r}: versions {package.versions!r} must be written as in a requirement, like '>=1.2'"
+        for package in packages
+        if package.versions and not all(_SPECIFIER.match(part) for part in package.versions.split(","))
+    ]
 
 
 def _reference_problems(label: str, text: str) -> list[str]:
@@ -178,9 +212,14 @@ def _type_problems(declaration: Declaration) -> list[str]:
     problems = []
     for name, entry in _ENTRY_TYPES.items():
         value = getattr(declaration, name)
-        if not isinstance(value, tuple) or not all(isinstance(item, entry) for item in value):
+        if not isinstance(value, tuple) or not all(_is_entry(item, entry) for item in value):
             problems.append(f"{name} must be a tuple of {entry.__name__}, not {value!r}")
     return problems
+
+
+def _is_entry(item: object, entry: type[Any]) -> bool:
+    texts = item[:2] if isinstance(item, Need | Exclude | Package) else ()  # two strings in each
+    return isinstance(item, entry) and all(isinstance(text, str) for text in texts)
 
 
 @dataclass(frozen=True)

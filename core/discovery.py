@@ -7,11 +7,12 @@ wrong and in which phase, so that one bad package never hides the others.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
-
-import importlib_metadata
+from typing import NamedTuple
 
 from core.declarations import (
     API,
@@ -22,6 +23,8 @@ from core.declarations import (
     PrecisionDeclaration,
     StrategyDeclaration,
 )
+from core.errors import InvalidArgument, InvalidDeclaration
+from core.metadata import normalize, read_points
 from core.spellings import fold
 
 OWN_DISTRIBUTION = "interlock"
@@ -36,7 +39,11 @@ _DECLARATION_TYPES: Mapping[Kind, type[Declaration]] = {
     "strategy": StrategyDeclaration,
 }
 PLUGINS_VARIABLE = "INTERLOCK_PLUGINS"
+"""``builtin`` leaves out every third-party plugin; ``all`` is as if it were not set."""
 BLOCK_VARIABLE = "INTERLOCK_BLOCK"
+"""Names, distributions or ``distribution:name``, separated by commas, that are left out."""
+
+_REFERENCE = re.compile(r"\s*(?P<module>[\w.]+)\s*:\s*(?P<attribute>[\w.]+)\s*(\[.*\])?\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -62,45 +69,76 @@ class Found:
 
     @property
     def builtin(self) -> bool:
-        """Whether it comes from our own distribution; asked only where names collide."""
-        return fold(self.distribution) == OWN_DISTRIBUTION
+        """Whether it comes from our own distribution."""
+        return normalize(self.distribution) == OWN_DISTRIBUTION
+
+
+class Scan(NamedTuple):
+    """What one look at the installed packages gave."""
+
+    found: tuple[Found, ...]
+    notes: tuple[str, ...] = ()
+    """A line on each thing about the installed packages that people should know, though nothing failed."""
+    turned_off: tuple[Found, ...] = ()
+    """What the two variables leave out: neither imported nor found, but remembered for the error."""
 
 
 def scan() -> tuple[Found, ...]:
     """Read the entry points of this process once and return every plugin, sorted by kind, name, distribution."""
-    points = [point for point in importlib_metadata.entry_points() if point.group in GROUPS]
-    found = [_read(point) for point in _allowed(points)]
-    return tuple(sorted(found, key=lambda f: (KINDS.index(f.kind), f.name, f.distribution)))
+    return scan_with_notes().found
 
 
-def _allowed(points: Iterable[importlib_metadata.EntryPoint]) -> Iterator[importlib_metadata.EntryPoint]:
-    """Leave out what the user turned off: third parties as a whole, or single names and distributions."""
-    only_own = os.environ.get(PLUGINS_VARIABLE, "").strip().lower() == "builtin"
-    blocked = {fold(word) for word in os.environ.get(BLOCK_VARIABLE, "").split(",") if word.strip()}
-    for point in points:
-        distribution = fold(_distribution(point)[0])
-        if only_own and distribution != OWN_DISTRIBUTION:
-            continue
-        if not blocked & {fold(point.name), distribution}:
-            yield point
+def scan_with_notes() -> Scan:
+    """As :func:`scan`, with what was passed over and turned off.
+
+    Raises:
+        InvalidArgument: when ``INTERLOCK_PLUGINS`` has a value that means nothing.
+    """
+    points, notes = read_points(GROUPS)
+    found = [Found(GROUPS[p.group], p.name, p.value, p.distribution, p.version) for p in points]
+    found.sort(key=lambda f: (KINDS.index(f.kind), f.name, f.distribution))
+    off = _turned_off(found, notes)
+    return Scan(tuple(map(_read, _without_twins(f for f in found if f not in off))), tuple(notes), tuple(off))
 
 
-def _distribution(point: importlib_metadata.EntryPoint) -> tuple[str, str]:
-    dist = point.dist
-    return (dist.name, dist.version) if dist is not None else ("unknown", "0")
+def _turned_off(found: Sequence[Found], notes: list[str]) -> list[Found]:
+    """Return what the user turned off: third parties as a whole, or single names and distributions."""
+    which = os.environ.get(PLUGINS_VARIABLE, "").strip().lower()
+    if which not in ("", "all", "builtin"):
+        raise InvalidArgument(f"environment variable {PLUGINS_VARIABLE}={which!r} must be 'builtin' or 'all'")
+    off = [item for item in found if which == "builtin" and not item.builtin]
+    for word in filter(None, (part.strip() for part in os.environ.get(BLOCK_VARIABLE, "").split(","))):
+        named = [item for item in found if _is_named(item, word)]
+        if not named:
+            notes.append(f"{BLOCK_VARIABLE} names {word!r}, and no installed plugin or distribution is called so")
+        off += named
+    return off
 
 
-def _read(point: importlib_metadata.EntryPoint) -> Found:
-    kind = GROUPS[point.group]
-    found = Found(kind, point.name, point.value, *_distribution(point))
+def _is_named(item: Found, word: str) -> bool:
+    distribution, separator, name = word.rpartition(":")
+    if separator:
+        return normalize(item.distribution) == normalize(distribution) and fold(item.name) == fold(name)
+    return fold(item.name) == fold(word) or normalize(item.distribution) == normalize(word)
+
+
+def _without_twins(found: Iterable[Found]) -> Iterator[Found]:
+    """Mark entry points of one distribution that have one name: nobody could say which of them is meant."""
+    taken = list(found)
+    counts = Counter((f.kind, normalize(f.distribution), fold(f.name)) for f in taken)
+    for item in taken:
+        twins = counts[item.kind, normalize(item.distribution), fold(item.name)] > 1
+        reason = f"{item.distribution} has several entry points called {item.name!r}"
+        yield replace(item, failure=Failure("parse", reason)) if twins else item
+
+
+def _read(found: Found) -> Found:
+    if found.failure is not None:
+        return found
     try:
-        return _with(found, declaration=_load(found))
+        return replace(found, declaration=_load(found))
     except PhaseError as problem:
-        return _with(found, failure=Failure(problem.phase, problem.reason, problem.__cause__))
-
-
-def _with(found: Found, **changes: object) -> Found:
-    return Found(**{**found.__dict__, **changes})  # type: ignore[arg-type]
+        return replace(found, failure=Failure(problem.phase, problem.reason, problem.__cause__))
 
 
 class PhaseError(Exception):
@@ -114,21 +152,25 @@ class PhaseError(Exception):
 def load_object(reference: str, phase: str) -> object:
     """Import ``"module:attribute"``.
 
-    SystemExit counts as a failure like any other, since a plugin must not end the program that looks at it;
-    KeyboardInterrupt passes.
+    Whatever the import raises counts as a failure, SystemExit too, since a plugin must not end the program
+    that looks at it; KeyboardInterrupt alone passes.
 
     Raises:
         PhaseError: with the cause chained.
     """
-    module_name, separator, attribute = reference.partition(":")
-    if not (module_name and separator and attribute):
+    match = _REFERENCE.match(reference)
+    if match is None:
         raise PhaseError("parse", f"{reference!r} must have the form 'module:attribute'")
     try:
-        found: object = import_module(module_name.strip())
-        for part in attribute.strip().split("."):
+        found: object = import_module(match["module"])
+        for part in match["attribute"].split("."):
             found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise PhaseError(phase, f"{type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except InvalidDeclaration as error:
+        raise PhaseError("declare", "; ".join(error.problems)) from error
+    except BaseException as error:
+        raise PhaseError(phase, f"{type(error).__name__}: {error}".removesuffix(": ")) from error
     return found
 
 
@@ -136,10 +178,12 @@ def _load(found: Found) -> Declaration:
     declaration = load_object(found.value, "import")
     wanted = _DECLARATION_TYPES[found.kind]
     if not isinstance(declaration, wanted):
-        raise PhaseError("declare", f"{found.value} is a {type(declaration).__name__}, not a {wanted.__name__}")
+        article = "an" if found.kind == "accelerator" else "a"
+        held = f"{found.value} holds a {type(declaration).__name__}"
+        raise PhaseError("declare", f"{held}; {article} {wanted.__name__} belongs there")
     if declaration.api != API:
         age = "newer" if declaration.api > API else "older"
-        fix = "upgrade interlock" if declaration.api > API else f"upgrade {found.distribution}"
+        fix = f"upgrade {OWN_DISTRIBUTION if declaration.api > API else found.distribution}"
         raise PhaseError("api", f"written for the {age} API {declaration.api}, this is API {API}; {fix}")
     if fold(declaration.name) != fold(found.name):
         raise PhaseError("declare", f"its entry point is called {found.name!r}, its declaration {declaration.name!r}")

@@ -4,17 +4,29 @@ Each message is built by the class from facts, and the facts stay on the excepti
 code that handles an error never has to parse its text.
 """
 
+# ruff: noqa: N818 - the names say what is wrong; that they are errors shows where they are raised
+
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from core.rules import Combination, Violation
 
 
 class InterlockError(ValueError):
-    """Base of every error that Interlock raises on purpose."""
+    """Base of every error that Interlock raises on purpose. Each can be pickled, to be sent home by a rank."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the usual way would call __init__ with the finished message, which most subclasses cannot take
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[InterlockError], args: tuple[Any, ...], attributes: dict[str, Any]) -> InterlockError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class InvalidArgument(InterlockError):
@@ -51,17 +63,14 @@ class UnknownPlugin(InterlockError):
 class InvalidCombination(InterlockError):
     """The declarations contradict each other: every broken rule, then the nearest combinations that work here."""
 
-    def __init__(
-        self, subject: str, violations: Sequence[Violation], suggestions: Sequence[Combination] = ()
-    ) -> None:
+    def __init__(self, subject: str, violations: Sequence[Violation], suggestions: Sequence[Combination] = ()) -> None:
         self.subject = subject
         self.violations = tuple(violations)
         self.suggestions = tuple(suggestions)
         lines = [f"{subject} cannot work together"]
-        lines += [f"  - {violation}" for violation in self.violations]
-        lines += ["nearest combinations that work here:"] if self.suggestions else []
-        lines += [f"  {suggestion}" for suggestion in self.suggestions]
-        super().__init__("\n".join(lines))
+        for violation in self.violations:
+            lines += [f"  - {violation.fact}", f"    reason: {violation.reason}"]
+        super().__init__("\n".join([*lines, *_suggested(self.suggestions)]))
 
 
 class PluginUnavailable(InterlockError):
@@ -72,9 +81,11 @@ class PluginUnavailable(InterlockError):
         self.reasons = tuple(reasons)
         self.suggestions = tuple(suggestions)
         lines = [f"{subject} cannot run here", *(f"  - {reason}" for reason in self.reasons)]
-        lines += ["nearest combinations that work here:"] if self.suggestions else []
-        lines += [f"  {suggestion}" for suggestion in self.suggestions]
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join([*lines, *_suggested(self.suggestions)]))
+
+
+def _suggested(suggestions: Sequence[Combination]) -> list[str]:
+    return ["nearest combinations that work here:", *(f"  {s}" for s in suggestions)] if suggestions else []
 
 
 class PluginBroken(InterlockError):
@@ -92,15 +103,17 @@ class PluginBroken(InterlockError):
 
 
 class DuplicatePlugin(InterlockError):
-    """Two distributions claim one name; neither wins silently."""
+    """Several plugins claim one name; none wins silently. ``choices`` holds a spelling that chooses each."""
 
-    def __init__(self, kind: str, name: str, distributions: Sequence[str]) -> None:
+    def __init__(
+        self, kind: str, name: str, distributions: Sequence[str], choices: Sequence[str] | None = None
+    ) -> None:
         self.kind, self.name = kind, name
         self.distributions = tuple(distributions)
-        choices = " or ".join(repr(f"{d}:{name}") for d in distributions)
+        self.choices = tuple(choices or (f"{distribution}:{name}" for distribution in distributions))
         super().__init__(
-            f"{kind} {name!r} is claimed by {len(distributions)} distributions: {', '.join(distributions)}\n"
-            f"  hint: choose one as {choices}"
+            f"{kind} {name!r} is claimed by {len(self.distributions)} plugins, from {', '.join(self.distributions)}\n"
+            f"  hint: choose one as {' or '.join(map(repr, self.choices))}, or turn one off with INTERLOCK_BLOCK"
         )
 
 

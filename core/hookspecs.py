@@ -44,10 +44,10 @@ class WrappedModel(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """Which part of the data this process reads: part ``index`` of ``count`` equal ones."""
+    """Which part of the data this process reads: part ``rank`` of ``num_replicas`` equal ones."""
 
-    index: int = 0
-    count: int = 1
+    rank: int = 0
+    num_replicas: int = 1
 
 
 @hookspec(firstresult=True)
@@ -137,10 +137,10 @@ def backward(loss: Tensor) -> None:
 
 
 @hookspec(firstresult=True)
-def unscale_gradients(optimizer: Optimizer) -> bool:
-    """Undo loss scaling in place; called once per optimizer and window, before clipping.
+def unscale_gradients(optimizers: list[Optimizer]) -> bool:
+    """Undo loss scaling in place; called once per window, before clipping, with the optimizers about to step.
 
-    :returns: False when a gradient is not finite on any rank, so that the step is skipped on all of them.
+    :returns: False when a gradient is not finite on any rank; then none of them steps, on any rank.
 
     One owner: the precision. Without loss scaling it returns True and touches nothing.
     """

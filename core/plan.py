@@ -25,8 +25,7 @@ class Chosen:
         return self.declaration.name
 
     def __str__(self) -> str:
-        options = f"({', '.join(f'{k}={v!r}' for k, v in self.options)})" if self.options else ""
-        return f"{self.name}{options}  [{self.distribution} {self.version}]  {self.reason}"
+        return f"{self.name}  [{self.distribution} {self.version}]  {self.reason}"
 
 
 class Launch(NamedTuple):
@@ -82,7 +81,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan in plain types, as it is written into checkpoints and summaries."""
-        plugins = {
+        plugins: dict[str, dict[str, Any]] = {
             c.declaration.kind: {
                 "name": c.name,
                 "distribution": c.distribution,
@@ -111,10 +110,14 @@ class Plan:
             ("devices", f"{devices}{nodes}  {self.devices_reason}"),
             ("processes", f"{self.world_size}  {self.launch.how}: {self.launch.reason}"),
         ]
+        for chosen in self.chosen:
+            if chosen.options:
+                options = ", ".join(f"{key}={value!r}" for key, value in chosen.options)
+                rows.append((f"  {chosen.name}", f"({options})"))
         wrapped = [f"{row.hook} ({' > '.join([*row.wrappers, row.owner])})" for row in self.hooks if row.wrappers]
         if wrapped:
             rows.append(("wrapped", ", ".join(wrapped)))
-        return "\n".join(["plan", *(f"  {label:<12} {text}" for label, text in rows)])
+        return "\n".join(["plan", *(f"  {label:<13} {text}" for label, text in rows)])
 
 
 def _is_plain(value: object) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.declarations import Need
-from core.errors import InvalidArgument, WrongType
+from core.arguments import choice, clip_value, flag, whole
+from core.declarations import Kind, Need
 from core.rules import Party
 from core.session import LaunchEnvironment, detect_environment, session_token
 from core.spellings import AUTO, Devices, parse_devices, parse_name
@@ -13,12 +14,22 @@ from core.spellings import AUTO, Devices, parse_devices, parse_name
 
 @dataclass(frozen=True)
 class Features:
-    """The Trainer's settings that only some plugins can honour."""
+    """The Trainer's settings that only some plugins can honour.
+
+    Raises:
+        InvalidArgument: for a value that a setting cannot have.
+    """
 
     gradient_clip_val: float | None = None
     gradient_clip_algorithm: str = "norm"
     accumulate_grad_batches: int = 1
     sync_batchnorm: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gradient_clip_val", clip_value("gradient_clip_val", self.gradient_clip_val))
+        choice("gradient_clip_algorithm", self.gradient_clip_algorithm, ("norm", "value"))
+        whole("accumulate_grad_batches", self.accumulate_grad_batches, least=1)
+        flag("sync_batchnorm", self.sync_batchnorm)
 
     def needs(self) -> list[Need]:
         """Return what these settings need, with the setting named in each reason."""
@@ -35,6 +46,11 @@ class Features:
         return needs
 
 
+_ANY_DEVICES = Devices()
+_NO_FEATURES = Features()
+_NO_LAUNCHER = LaunchEnvironment("none", "no launcher's variables are set")
+
+
 @dataclass(frozen=True)
 class Request:
     """A combination that was asked for, with names as people wrote them."""
@@ -42,13 +58,13 @@ class Request:
     accelerator: str = AUTO
     precision: str = AUTO
     strategy: str = AUTO
-    devices: Devices = Devices()
+    devices: Devices = _ANY_DEVICES
     num_nodes: int = 1
-    features: Features = Features()
+    features: Features = _NO_FEATURES
     session: str = "session.script"
-    environment: LaunchEnvironment = LaunchEnvironment("none", "no launcher's variables are set")
-    options: tuple[tuple[str, object], ...] = field(default=())
-    """Options of a strategy, precision or accelerator that was given as a configured instance."""
+    environment: LaunchEnvironment = _NO_LAUNCHER
+    options: Mapping[Kind, tuple[tuple[str, object], ...]] = field(default_factory=dict)
+    """Options of the plugins that were given as configured instances."""
 
     @classmethod
     def build(
@@ -58,8 +74,8 @@ class Request:
         strategy: object = AUTO,
         devices: object = AUTO,
         num_nodes: object = 1,
-        features: Features = Features(),
-        options: tuple[tuple[str, object], ...] = (),
+        features: Features = _NO_FEATURES,
+        options: Mapping[Kind, tuple[tuple[str, object], ...]] | None = None,
     ) -> Request:
         """Read the arguments as people spell them, and where this process comes from.
 
@@ -71,11 +87,11 @@ class Request:
             parse_name("precision", precision),
             parse_name("strategy", strategy),
             parse_devices(devices),
-            _parse_num_nodes(num_nodes),
+            whole("num_nodes", num_nodes, least=1),
             features,
             session_token(),
             detect_environment(),
-            options,
+            options or {},
         )
 
     def party(self, num_devices: int) -> Party:
@@ -85,17 +101,9 @@ class Request:
             needs.append(Need("devices.many", f"{num_devices} devices are asked for"))
         if self.num_nodes > 1:
             needs.append(Need("nodes.many", f"{self.num_nodes} nodes are asked for"))
-            how = f"torchrun --nnodes {self.num_nodes} --nproc-per-node {num_devices} starts the processes on every node"
-            needs.append(Need("launched.torchrun | launched.slurm", how))
+            command = f"torchrun --nnodes {self.num_nodes} --nproc-per-node {num_devices}"
+            needs.append(Need("launched.torchrun | launched.slurm", f"{command} starts the processes on every node"))
         if self.devices.indices is not None:
             needs.append(Need("devices.indexed", f"devices={self.devices} picks devices by index"))
         brought = {self.session, self.environment.token} - {None}
         return Party("the request", frozenset(t for t in brought if t), tuple(needs), asks=True)
-
-
-def _parse_num_nodes(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise WrongType(f"num_nodes must be a whole number, not {type(value).__name__} {value!r}")
-    if value < 1:
-        raise InvalidArgument(f"num_nodes={value} must be at least 1")
-    return value

@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from core.availability import probe, reasons_against
 from core.declarations import KINDS, AcceleratorDeclaration, Declaration, Kind, StrategyDeclaration
 from core.discovery import Found
-from core.errors import InvalidCombination, PluginUnavailable
+from core.errors import InterlockError, InvalidCombination, PluginUnavailable
 from core.hooktable import HOOKS
 from core.plan import Chosen, HookRow, Launch, Plan
 from core.request import Request
 from core.rules import Combination, Party, Violation, party_of, violations
 from core.spellings import AUTO, fold
+from core.suggest import suggest
+from core.vocabulary import MODULE_BRINGS
 
 if TYPE_CHECKING:
     from core.registry import Registry
 
-SUGGESTIONS = 3
-
 
 def resolve(registry: Registry, request: Request) -> Plan:
     """See :meth:`core.registry.Registry.resolve`."""
+    try:
+        return _attempt(registry, request)
+    except _RefusalError as refusal:
+        # what is suggested has passed every check with this very request
+        near = suggest(registry, refusal.names, request.party(1), partial(_works, registry, request))
+        raise refusal.kind(refusal.subject, refusal.reasons, near) from None
+
+
+class _RefusalError(Exception):
+    """Carries what an error is made of, before anyone has looked for suggestions; never leaves this module."""
+
+    def __init__(
+        self,
+        kind: type[InvalidCombination] | type[PluginUnavailable],
+        subject: str,
+        reasons: Sequence[Any],
+        names: Combination,
+    ) -> None:
+        self.kind, self.subject, self.reasons, self.names = kind, subject, reasons, names
+        super().__init__(subject)
+
+
+def _works(registry: Registry, request: Request, combination: Combination) -> bool:
+    try:
+        _attempt(registry, replace(request, **combination._asdict(), options={}))
+    except (_RefusalError, InterlockError):
+        return False
+    return True
+
+
+def _attempt(registry: Registry, request: Request) -> Plan:
     accelerator = _accelerator(registry, request)
     precision = _precision(registry, request)
     fixed = None if fold(request.strategy) == AUTO else registry.find("strategy", request.strategy)
     count, devices_reason = _count_devices(request, accelerator, fixed)
     party = request.party(count)
     strategy = _asked(fixed) if fixed else _auto_strategy(registry, party, accelerator, precision)
-    strategy = replace(strategy, options=_with_defaults(strategy.declaration, request.options))
-    trio = (accelerator, precision, strategy)
+    accelerator, precision, strategy = trio = tuple(
+        replace(chosen, options=_with_defaults(chosen.declaration, request.options.get(chosen.declaration.kind, ())))
+        for chosen in (accelerator, precision, strategy)
+    )
     declaration = strategy.declaration
     assert isinstance(declaration, StrategyDeclaration)
     world_size = request.num_nodes * {"device": count, "node": 1, "run": 1}[declaration.ranks]
     _refuse_invalid(registry, request, trio, party, world_size)
-    _refuse_unavailable(registry, request, trio, party, count)
+    _refuse_unavailable(registry, request, trio, count)
     return Plan(
         accelerator,
         precision,
@@ -62,7 +96,8 @@ def _asked(found: Found) -> Chosen:
 
 
 def _by_preference(registry: Registry, kind: Kind) -> list[Declaration]:
-    wanted = [d for d in registry.declarations(kind) if d.preference > 0]
+    """Return what "auto" may take. A name that two plugins claim stays in: taking it then raises, naming both."""
+    wanted = [declaration for _, declaration in registry.sound(kind) if declaration.preference > 0]
     return sorted(wanted, key=lambda d: (-d.preference, d.name))
 
 
@@ -94,10 +129,13 @@ def _auto_strategy(registry: Registry, party: Party, accelerator: Chosen, precis
     if not preferred:
         raise PluginUnavailable("strategy 'auto'", ["no strategy plugin is installed"])
     others = [party_of(accelerator.declaration), party_of(precision.declaration), party]
-    scored = [(len(violations([*others, party_of(d)])), reasons_against(d), d) for d in preferred]
-    fitting = [d for broken, reasons, d in scored if not broken and not reasons]
+
+    def broken(declaration: Declaration) -> int:
+        return len(violations([*others, party_of(declaration)], MODULE_BRINGS))
+
+    fitting = (d for d in preferred if not broken(d) and not reasons_against(d))
     # none fits: the one with the fewest broken rules explains best what stands in the way
-    taken = fitting[0] if fitting else min(scored, key=lambda row: row[0])[2]
+    taken = next(fitting, None) or min(preferred, key=broken)
     return _chosen(registry.find("strategy", taken.name), "auto: the most preferred that is valid here")
 
 
@@ -114,9 +152,8 @@ def _count_devices(request: Request, accelerator: Chosen, fixed: Found | None) -
         here = probe(declaration).count
         if here is None:
             reason = f"devices=-1 means all devices, but {accelerator.name} has no fixed number; give a count"
-            raise InvalidCombination(
-                _subject(request, accelerator.name), [Violation("the request", "disagrees", "devices", reason, ())]
-            )
+            both = Violation("the request", "disagrees", "devices", reason, (f"accelerator {accelerator.name!r}",))
+            raise InvalidCombination(_subject(request, accelerator.name), [both])
         return max(here, 1), f"all that {accelerator.name} has here"
     if fixed and fixed.declaration and "devices.many" not in fixed.declaration.provided:
         return 1, f"auto: {fixed.name} uses one"
@@ -132,21 +169,31 @@ def _with_defaults(declaration: Declaration, given: tuple[tuple[str, object], ..
 
 
 def _subject(request: Request, accelerator: str, precision: str = "", strategy: str = "") -> str:
-    names = Combination(
-        accelerator, precision or request.precision, strategy or request.strategy
-    )
-    nodes = f", num_nodes={request.num_nodes}" if request.num_nodes > 1 else ""
-    return f"{names}, devices={request.devices}{nodes}"
+    """Write the request as arguments, with what "auto" chose marked as such."""
+    names = Combination(accelerator, precision or request.precision, strategy or request.strategy)
+    given = (request.accelerator, request.precision, request.strategy)
+    parts = [
+        f"{kind}={name!r}{' (auto)' if fold(asked) == AUTO != name else ''}"
+        for kind, name, asked in zip(KINDS, names, given, strict=True)
+    ]
+    nodes = [f"num_nodes={request.num_nodes}"] if request.num_nodes > 1 else []
+    return ", ".join([*parts, f"devices={request.devices}", *nodes])
+
+
+def _names(registry: Registry, trio: tuple[Chosen, ...]) -> Combination:
+    """Return the names that choose these three plugins and no others."""
+    found = (registry.find(c.declaration.kind, f"{c.distribution}:{c.name}") for c in trio)
+    return Combination(*map(registry.reference, found))
 
 
 def _refuse_invalid(
     registry: Registry, request: Request, trio: tuple[Chosen, ...], party: Party, world_size: int
 ) -> None:
-    broken = violations([*(party_of(chosen.declaration) for chosen in trio), party])
+    broken = violations([*(party_of(chosen.declaration) for chosen in trio), party], MODULE_BRINGS)
     broken += _launcher_disagrees(request, world_size)
     if broken:
-        names = Combination(*(chosen.name for chosen in trio))
-        raise InvalidCombination(_subject(request, *names), broken, suggest(registry, names, party))
+        names = _names(registry, trio)
+        raise _RefusalError(InvalidCombination, _subject(request, *names), broken, names)
 
 
 def _launcher_disagrees(request: Request, world_size: int) -> list[Violation]:
@@ -159,12 +206,10 @@ def _launcher_disagrees(request: Request, world_size: int) -> list[Violation]:
         f"{environment.reason}, but devices={request.devices} x num_nodes={request.num_nodes} "
         f"makes {world_size} process{'es' if world_size != 1 else ''}; make the two numbers equal"
     )
-    return [Violation("the launcher", "disagrees", "WORLD_SIZE", reason, ())]
+    return [Violation("the launcher", "disagrees", "WORLD_SIZE", reason, ("the request",))]
 
 
-def _refuse_unavailable(
-    registry: Registry, request: Request, trio: tuple[Chosen, ...], party: Party, count: int
-) -> None:
+def _refuse_unavailable(registry: Registry, request: Request, trio: tuple[Chosen, ...], count: int) -> None:
     reasons = [
         f"{chosen.declaration.kind} {chosen.name!r}: {reason}"
         for chosen in trio
@@ -181,43 +226,8 @@ def _refuse_unavailable(
         elif count > here:
             reasons.append(f"{count} devices asked for, {accelerator.name} has {here} here")
     if reasons:
-        names = Combination(*(chosen.name for chosen in trio))
-        raise PluginUnavailable(_subject(request, *names), reasons, suggest(registry, names, party))
-
-
-def suggest(registry: Registry, asked: Combination, party: Party) -> list[Combination]:
-    """Return the nearest valid combinations that can run here: fewest changes, precision before strategy before
-    accelerator, then the more preferred.
-    """
-    found: list[Combination] = []
-    for changed in CHANGES:
-        keep = {kind: name for kind, name in zip(KINDS, asked, strict=True) if kind not in changed}
-        for combination in _preferred_first(registry, registry.valid_combinations(party, keep)):
-            if combination not in found and combination != asked and registry.can_run(combination):
-                found.append(combination)
-            if len(found) == SUGGESTIONS:
-                return found
-    return found
-
-
-CHANGES: tuple[frozenset[Kind], ...] = tuple(
-    frozenset(kinds)
-    for kinds in (
-        ("precision",),
-        ("strategy",),
-        ("accelerator",),
-        ("precision", "strategy"),
-        ("precision", "accelerator"),
-        ("strategy", "accelerator"),
-        KINDS,
-    )
-)
-"""What a suggestion may change, the cheapest change first."""
-
-
-def _preferred_first(registry: Registry, combinations: Iterator[Combination]) -> list[Combination]:
-    rank = {(kind, d.name): -d.preference for kind in KINDS for d in registry.declarations(kind)}
-    return sorted(combinations, key=lambda c: sum(rank[kind, name] for kind, name in zip(KINDS, c, strict=True)))
+        names = _names(registry, trio)
+        raise _RefusalError(PluginUnavailable, _subject(request, *names), reasons, names)
 
 
 def _launch(request: Request, strategy: StrategyDeclaration, world_size: int) -> Launch:

@@ -34,14 +34,31 @@ class Violation(NamedTuple):
     token: str
     reason: str
     found: tuple[str, ...]
-    """For a need: the labels that could have met it. For an exclusion: the labels that brought the token."""
+    """For a need: who could have met it. For an exclusion: who brought the token. Else: who disagrees."""
+
+    @property
+    def wanted(self) -> str:
+        """The token, its alternatives joined by "or"."""
+        return self.token.replace(" | ", " or ")
+
+    @property
+    def fact(self) -> str:
+        """What is broken, with both sides of it."""
+        if self.rule == "disagrees":
+            return f"{self.party} and {' and '.join(self.found)} disagree about {self.token}"
+        if self.rule == "needs":
+            return f"{self.party} needs {self.wanted}, which {_none_of(self.found)} provides"
+        who = " and ".join(self.found)
+        if self.token.startswith(ASKED):
+            return f"{self.party} excludes that {self.token.removeprefix(ASKED)} is asked for, as {who} does"
+        return f"{self.party} excludes {self.token}, which {who} brings"
 
     def __str__(self) -> str:
-        if self.rule == "needs":
-            return f"{self.party} needs {self.token}, which none of {', '.join(self.found)} provides: {self.reason}"
-        if self.rule == "disagrees":
-            return f"{self.party} disagrees about {self.token}: {self.reason}"
-        return f"{self.party} excludes {self.token}, which {', '.join(self.found)} brings: {self.reason}"
+        return f"{self.fact}: {self.reason}"
+
+
+def _none_of(labels: Sequence[str]) -> str:
+    return f"none of {', '.join(labels)}" if labels else "nobody"
 
 
 class Combination(NamedTuple):
@@ -72,13 +89,17 @@ def present_tokens(parties: Iterable[Party]) -> set[str]:
     return present
 
 
-def violations(parties: Sequence[Party]) -> list[Violation]:
-    """Return every broken rule among ``parties``, in their order; empty when the combination is valid."""
+def violations(parties: Sequence[Party], unknown: tuple[str, ...] = ()) -> list[Violation]:
+    """Return every broken rule among ``parties``, in their order; empty when the combination is valid.
+
+    ``unknown`` holds prefixes of tokens that a party which is not known yet may bring, such as ``"module."``
+    before there is a module: a need that one of them would meet is left open.
+    """
     present = present_tokens(parties)
     broken: list[Violation] = []
     for party in parties:
         for need in party.needs:
-            if present.isdisjoint(need.alternatives):
+            if not _is_met(need, present, unknown):
                 others = tuple(other.label for other in parties if other is not party)
                 broken.append(Violation(party.label, "needs", need.token, need.reason, others))
         for exclusion in party.excludes:
@@ -86,3 +107,10 @@ def violations(parties: Sequence[Party]) -> list[Violation]:
                 found = tuple(p.label for p in parties if exclusion.token in present_tokens([p]))
                 broken.append(Violation(party.label, "excludes", exclusion.token, exclusion.reason, found))
     return broken
+
+
+def _is_met(need: Need, present: set[str], unknown: tuple[str, ...]) -> bool:
+    alternatives = need.alternatives
+    if not present.isdisjoint(alternatives):
+        return True
+    return bool(unknown) and any(alternative.startswith(unknown) for alternative in alternatives)

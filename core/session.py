@@ -17,6 +17,9 @@ from core.errors import InvalidArgument
 OWN_PARENT = "INTERLOCK_PARENT"
 """Set for a process that Interlock started by running the script again: the pid of the one that did."""
 
+START_FOLDER = os.getcwd()
+"""The folder in which this program was when it imported Interlock; ranks that run it again start there."""
+
 _LAUNCHER_SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 

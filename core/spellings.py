@@ -16,7 +16,6 @@ also takes an integer (``16`` is ``"16"``), since YAML turns ``precision: 16`` i
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ _ACCEPTED = 'accepted: "auto", a count such as 2 or "2", -1 for all, a list of i
 class Devices(NamedTuple):
     """A parsed request for devices: a ``count`` (-1: all, None: auto), or ``indices``."""
 
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]  # hides tuple.count, which means nothing here
     indices: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
@@ -116,6 +115,8 @@ def fold(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """Return up to ``limit`` known names that look like ``name``, closest first, in their own spelling."""
+    import difflib  # only an unknown name pays for it
+
     by_fold = {fold(candidate): candidate for candidate in known}
     return [by_fold[match] for match in difflib.get_close_matches(fold(name), by_fold, n=limit, cutoff=0.6)]
 

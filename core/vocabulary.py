@@ -10,10 +10,13 @@ which cannot live with a feature can exclude the asking for it, although another
 
 from __future__ import annotations
 
-import difflib
 from types import MappingProxyType
 
 ASKED = "asked."
+MODULE_BRINGS = ("module.",)
+"""Prefixes of the tokens that are not settled before there is a module."""
+REQUEST_BRINGS = ("session.", "launched.")
+"""Prefixes of the tokens that are not settled before something is asked for."""
 
 VOCABULARY = MappingProxyType(
     {
@@ -75,6 +78,8 @@ def is_known(token: str) -> bool:
 
 def nearest_token(token: str) -> str | None:
     """Return the known token closest to ``token``, or None when none is close."""
+    import difflib  # only a wrong token pays for it
+
     close = difflib.get_close_matches(token.removeprefix(ASKED), VOCABULARY, n=1, cutoff=0.5)
     return close[0] if close else None
 

@@ -25,6 +25,7 @@ class Float16MixedPrecision(AutocastPrecision):
 
     def __init__(self, init_scale: float = 65536.0, growth_interval: int = 2000) -> None:
         self.init_scale, self.growth_interval = init_scale, growth_interval
+        self._waiting = 0
 
     @cached_property
     def scaler(self) -> torch.amp.GradScaler:
@@ -47,18 +48,23 @@ class Float16MixedPrecision(AutocastPrecision):
             handle.remove()
 
     @hookimpl
-    def unscale_gradients(self, optimizer: Optimizer) -> bool:
-        # the scaler makes its tensors at its first scale(); a window without any backward has none yet
-        self.scaler.unscale_(optimizer)
-        overflow = self._overflow(optimizer)
+    def unscale_gradients(self, optimizers: list[Optimizer]) -> bool:
+        overflow = torch.stack([self._unscale(optimizer) for optimizer in optimizers]).amax(0)
         if self._gradients_differ:
-            overflow.copy_(self.hooks.reduce(overflow, "max"))
+            overflow = self.hooks.reduce(overflow, "max")
         if overflow.item() == 0:
+            self._waiting = len(optimizers)
             return True
+        for optimizer in optimizers:
+            self._flag(optimizer).copy_(overflow)  # every rank backs off, whichever saw the overflow
         self.scaler.update()
         return False
 
-    def _overflow(self, optimizer: Optimizer) -> Tensor:
+    def _unscale(self, optimizer: Optimizer) -> Tensor:
+        self.scaler.unscale_(optimizer)
+        return self._flag(optimizer)
+
+    def _flag(self, optimizer: Optimizer) -> Tensor:
         """Return the scaler's own flag for ``optimizer``, float32 of shape (1,): above 0 if a gradient is not finite.
 
         It is the tensor that ``update`` reads; torch's sharded scaler for FSDP reaches for the same one.
@@ -73,7 +79,9 @@ class Float16MixedPrecision(AutocastPrecision):
         self, optimizer: Optimizer, closure: Callable[[], Tensor] | None
     ) -> Generator[None, None, None]:
         yield
-        self.scaler.update()
+        self._waiting -= 1
+        if self._waiting == 0:  # the last of those that were unscaled together
+            self.scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
         return self.scaler.state_dict()

@@ -25,5 +25,5 @@ class Precision(Plugin):
 
     @hookimpl
     @does_nothing
-    def unscale_gradients(self, optimizer: Optimizer) -> bool:
+    def unscale_gradients(self, optimizers: list[Optimizer]) -> bool:
         return True

@@ -1,0 +1,58 @@
+"""torch's DistributedDataParallel as a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from core.parallel.process_per_device import ProcessPerDeviceStrategy
+from core.plugins import WrappedModel, hookimpl
+
+
+class DDPStrategy(ProcessPerDeviceStrategy):
+    """Every rank holds the whole model; gradients are averaged while backward runs.
+
+    Args:
+        find_unused_parameters: look in each step for parameters that the loss does not use.
+        static_graph: promise that every step uses the same parameters.
+        gradient_as_bucket_view: let gradients share memory with the exchange buffers.
+        start_timeout, timeout: seconds, see :class:`ProcessPerDeviceStrategy`.
+    """
+
+    def __init__(
+        self,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        gradient_as_bucket_view: bool = False,
+        start_timeout: float = 120.0,
+        timeout: float = 600.0,
+    ) -> None:
+        super().__init__(start_timeout, timeout)
+        self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+
+    @hookimpl
+    def wrap_model(self, module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
+        module.to(self.device)
+        module = self.with_sync_batchnorm(module)
+        optimizers = make_optimizers()
+        if not optimizers:  # nothing is trained, so there are no gradients to average
+            return WrappedModel(module, [])
+        wrapped = DistributedDataParallel(
+            module,
+            device_ids=None if self.device.index is None else [self.device.index],
+            find_unused_parameters=self.find_unused_parameters,
+            static_graph=self.static_graph,
+            gradient_as_bucket_view=self.gradient_as_bucket_view,
+        )
+        return WrappedModel(wrapped, optimizers)
+
+    @hookimpl
+    def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
+        return module.no_sync()  # type: ignore[operator, no-any-return]  # what wrap_model returned

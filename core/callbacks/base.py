@@ -1,0 +1,105 @@
+"""The hooks that a callback may fill. All do nothing here, and a hook that nobody fills is never called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+if TYPE_CHECKING:
+    from core.trainer import Trainer
+
+
+class Callback:
+    """Fill any of these methods. For each point the callbacks run in their order, then the module's own method.
+
+    The module's method of the same name takes the same arguments without ``trainer`` and ``module``.
+    """
+
+    @property
+    def state_key(self) -> str:
+        """The key of this callback's state in a checkpoint; two callbacks of one class need different ones."""
+        return type(self).__qualname__
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of this callback, in plain types and tensors."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` returned."""
+
+    def setup(self, trainer: Trainer, module: nn.Module, stage: str) -> None:
+        """The run begins in this process; ``stage`` is ``"fit"`` or ``"validate"``."""
+
+    def teardown(self, trainer: Trainer, module: nn.Module, stage: str) -> None:
+        """The run ends in this process, also after an error."""
+
+    def on_exception(self, trainer: Trainer, module: nn.Module, exception: BaseException) -> None:
+        """The run was broken off by ``exception``."""
+
+    def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """Model and optimizers are ready, nothing is trained yet."""
+
+    def on_fit_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """All is trained."""
+
+    def on_train_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """The first epoch is about to begin; a checkpoint has been loaded."""
+
+    def on_train_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """The last epoch is over."""
+
+    def on_train_epoch_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """An epoch begins."""
+
+    def on_train_epoch_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """An epoch is over, its validation included."""
+
+    def on_train_batch_start(self, trainer: Trainer, module: nn.Module, batch: Any, batch_idx: int) -> None:
+        """A micro-batch is on the device."""
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """A micro-batch is done; ``outputs`` is what ``training_step`` returned."""
+
+    def on_before_backward(self, trainer: Trainer, module: nn.Module, loss: Tensor) -> None:
+        """``loss``, a scalar divided by the window's size, is about to be differentiated."""
+
+    def on_after_backward(self, trainer: Trainer, module: nn.Module) -> None:
+        """Gradients of a micro-batch are there, still scaled where the precision scales."""
+
+    def on_before_optimizer_step(self, trainer: Trainer, module: nn.Module, optimizer: Optimizer) -> None:
+        """Gradients of a window are unscaled and not yet clipped."""
+
+    def on_before_zero_grad(self, trainer: Trainer, module: nn.Module, optimizer: Optimizer) -> None:
+        """Gradients of a window are about to be set to None."""
+
+    def on_validation_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """Validation begins; the module is in eval mode."""
+
+    def on_validation_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """Validation is over and its metrics are known."""
+
+    def on_validation_epoch_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """The loaders are about to be read."""
+
+    def on_validation_epoch_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """The loaders are read; values may still be logged."""
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, module: nn.Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of validation is on the device."""
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of validation is done."""
+
+    def on_save_checkpoint(self, trainer: Trainer, module: nn.Module, checkpoint: dict[str, Any]) -> None:
+        """``checkpoint`` is about to be written; add to it in plain types and tensors."""
+
+    def on_load_checkpoint(self, trainer: Trainer, module: nn.Module, checkpoint: dict[str, Any]) -> None:
+        """``checkpoint`` was read and is about to be restored."""

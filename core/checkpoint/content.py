@@ -1,0 +1,136 @@
+"""What a checkpoint holds, gathered from all ranks and given back to them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from core.checkpoint.io import to_plain
+from core.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from core.loops.run import Run
+    from core.loops.training import TrainingLoop
+    from core.plan import Plan
+
+FORMAT = 1
+
+
+def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -> dict[str, Any] | None:
+    """Collect a checkpoint; every rank calls it, and rank 0 gets it."""
+    state = run.hooks.gather_state(run.module, [] if weights_only else run.setup.optimizers)
+    trainer = run.trainer
+    checkpoint: dict[str, Any] = {
+        "interlock": {"format": FORMAT, "plan": run.plan.to_dict()},
+        "epoch": trainer.current_epoch,
+        "global_step": trainer.global_step,
+    }
+    if not weights_only:
+        own = loop.position.state_dict() if loop is not None else None
+        per_rank = gather_from_ranks(run, own)
+        checkpoint["loop"] = {"progress": trainer.progress.state_dict(), "positions": per_rank}
+        checkpoint["lr_schedulers"] = loop.schedules.state_dict() if loop is not None else None
+        checkpoint["plugins"] = {kind: plugin.state_dict() for kind, plugin in run.plugins.items()}
+        checkpoint["callbacks"] = {c.state_key: c.state_dict() for c in trainer.callbacks}
+    if not run.is_rank_zero:
+        return None
+    assert state is not None, "gather_state returns the state on rank 0"
+    checkpoint["state_dict"] = state["state_dict"]
+    if not weights_only:
+        checkpoint["optimizer_states"] = state["optimizer_states"]
+    run.events.fire("on_save_checkpoint", checkpoint)
+    return checkpoint
+
+
+def gather_from_ranks(run: Run, value: Any) -> list[Any]:
+    """Return every rank's ``value`` in the order of the ranks; all ranks call it and all get the list.
+
+    It needs only the hook ``reduce``: each rank writes its bytes into its own row of a table of zeros.
+    """
+    world_size = run.ranks.world_size
+    if world_size == 1:
+        return [value]
+    buffer = io.BytesIO()
+    torch.save(to_plain(value, "rank state"), buffer)
+    mine = torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8).to(run.device)
+    reduce = run.hooks.reduce
+    lengths = torch.zeros(world_size, dtype=torch.int64, device=run.device)
+    lengths[run.ranks.global_rank] = mine.numel()
+    lengths = reduce(lengths, "sum")
+    table = torch.zeros(world_size, int(lengths.max()), dtype=torch.int32, device=run.device)
+    table[run.ranks.global_rank, : mine.numel()] = mine
+    rows = reduce(table, "sum").to(torch.uint8).cpu()
+    return [
+        torch.load(io.BytesIO(bytes(row[: int(length)].tolist())), weights_only=True)
+        for row, length in zip(rows, lengths, strict=True)
+    ]
+
+
+def restore_weights(run: Run, checkpoint: dict[str, Any], path: str) -> None:
+    """Load the weights only; every rank calls it."""
+    _need(checkpoint, ("state_dict",), path)
+    run.hooks.restore_state(run.module, [], {"state_dict": checkpoint["state_dict"]})
+
+
+def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str) -> None:
+    """Load everything and go on where the checkpoint was written; every rank calls it.
+
+    Raises:
+        CheckpointError: when the file holds weights only, or the optimizers do not fit.
+    """
+    _need(checkpoint, ("state_dict", "optimizer_states", "loop", "lr_schedulers"), path)
+    trainer = run.trainer
+    run.events.fire("on_load_checkpoint", checkpoint)
+    saved, here = len(checkpoint["optimizer_states"]), len(run.setup.optimizers)
+    if saved != here:
+        raise CheckpointError(f"checkpoint {path!r} holds {saved} optimizers, the module configures {here}")
+    names = ("state_dict", "optimizer_states")
+    run.hooks.restore_state(run.module, run.setup.optimizers, {name: checkpoint[name] for name in names})
+    if checkpoint["lr_schedulers"] is not None:
+        loop.schedules.load_state_dict(checkpoint["lr_schedulers"])
+    trainer.progress.load_state_dict(checkpoint["loop"]["progress"])
+    positions = checkpoint["loop"]["positions"]
+    if len(positions) == run.ranks.world_size and positions[run.ranks.global_rank] is not None:
+        loop.position.load_state_dict(positions[run.ranks.global_rank])
+    elif trainer.progress.batch:
+        trainer.warn(
+            f"checkpoint {path!r} was written inside an epoch by {len(positions)} ranks and is read by "
+            f"{run.ranks.world_size}: the epoch starts again, so its first {trainer.progress.batch} batches repeat"
+        )
+        trainer.progress.batch = 0
+    for kind, plugin in run.plugins.items():
+        if same_plugin(checkpoint, run.plan, kind):
+            plugin.load_state_dict(checkpoint["plugins"].get(kind, {}))
+    for callback in trainer.callbacks:
+        if callback.state_key in checkpoint["callbacks"]:
+            callback.load_state_dict(checkpoint["callbacks"][callback.state_key])
+
+
+def same_plugin(checkpoint: dict[str, Any], plan: Plan, kind: str) -> bool:
+    """Tell whether the checkpoint was written by the plugin that the plan has for ``kind``."""
+    now: dict[str, Any] = plan.to_dict()[kind]
+    then = checkpoint["interlock"]["plan"][kind]
+    return bool(now["name"] == then["name"] and now["distribution"] == then["distribution"])
+
+
+def differences(checkpoint: dict[str, Any], plan: Plan) -> list[str]:
+    """Return one line for each plugin that differs from the one the checkpoint was written by."""
+    lines = []
+    then: dict[str, Any] = checkpoint.get("interlock", {}).get("plan", {})
+    for kind, now in plan.to_dict().items():
+        before = then.get(kind)
+        if not (isinstance(now, dict) and isinstance(before, dict) and "distribution" in now):
+            continue
+        old, new = (f"{p['name']} [{p['distribution']} {p['version']}]" for p in (before, now))
+        if old != new:
+            lines.append(f"{kind}: written by {old}, read by {new}")
+    return lines
+
+
+def _need(checkpoint: dict[str, Any], keys: tuple[str, ...], path: str) -> None:
+    missing = [key for key in keys if key not in checkpoint]
+    if missing:
+        what = "weights only" if "state_dict" in checkpoint else "no weights"
+        raise CheckpointError(f"checkpoint {path!r} holds {what}; {', '.join(missing)} missing for this use")

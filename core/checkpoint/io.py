@@ -1,0 +1,107 @@
+"""Write a checkpoint so that there is always a whole one, and read it without running code from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.errors import CheckpointError
+
+_PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.Tensor, torch.dtype, torch.Size)
+_READABLE_CONTAINERS = (dict, list, tuple, set, OrderedDict, Counter)
+
+
+def to_plain(value: Any, where: str = "checkpoint") -> Any:
+    """Return ``value`` in types that ``torch.load(weights_only=True)`` reads.
+
+    Paths become strings and NumPy numbers become Python's; tensors stay what they are.
+
+    Raises:
+        CheckpointError: naming the place and the type of anything else.
+    """
+    if isinstance(value, torch.Tensor) or type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        plain = {to_plain(k, where): to_plain(v, f"{where}[{k!r}]") for k, v in value.items()}
+        return type(value)(plain) if type(value) in (OrderedDict, Counter) else plain
+    if isinstance(value, list | tuple):
+        items = [to_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    if type(value) in _READABLE_CONTAINERS:
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    raise CheckpointError(
+        f"{where} holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be read back safely\n"
+        "  hint: keep plain types and tensors in state_dict() and on_save_checkpoint"
+    )
+
+
+def write_checkpoint(checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write ``checkpoint`` to ``path``: first beside it, then in one move over it.
+
+    Whenever the program or the machine stops, ``path`` holds the old file or the new one, whole.
+
+    Raises:
+        CheckpointError: naming ``path``, when it cannot be written; the old file is still there.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    plain = to_plain(checkpoint)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(partial, "wb") as file:
+            torch.save(plain, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+        _sync_folder(target.parent)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        raise CheckpointError(f"checkpoint {os.fspath(path)!r} could not be written: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the move itself last through a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a checkpoint into host memory, plain types and tensors only.
+
+    Raises:
+        CheckpointError: naming ``path``, when it is missing, damaged, or holds anything that would run code.
+    """
+    name = os.fspath(path)
+    if not os.path.isfile(path):
+        raise CheckpointError(f"checkpoint {name!r} does not exist")
+    try:
+        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(f"checkpoint {name!r} holds more than plain types and tensors: {error}") from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise CheckpointError(f"checkpoint {name!r} is damaged or not a checkpoint: {error}") from error
+    if not isinstance(checkpoint, dict):
+        raise CheckpointError(f"checkpoint {name!r} holds a {type(checkpoint).__name__}, not a dictionary")
+    return checkpoint
+
+
+def _keep_on_host(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+    return storage

@@ -1,0 +1,34 @@
+"""Save a checkpoint from all ranks: together, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.checkpoint.content import gather
+from core.checkpoint.io import write_checkpoint
+from core.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from core.loops.run import Run
+
+
+def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
+    """Gather the state from all ranks and write it on rank 0.
+
+    Raises:
+        WaitTimeout: when not every rank comes within ``timeout`` seconds.
+        CheckpointError: on every rank, when rank 0 could not write.
+    """
+    run.hooks.barrier("save_checkpoint", timeout)
+    checkpoint = gather(run, run.loop, weights_only=weights_only)
+    error: CheckpointError | None = None
+    if checkpoint is not None:
+        try:
+            write_checkpoint(checkpoint, path)
+        except CheckpointError as raised:
+            error = raised
+    told = run.hooks.broadcast(str(error) if error else None)
+    if error is not None:
+        raise error
+    if told is not None:
+        raise CheckpointError(told)

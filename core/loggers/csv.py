@@ -1,0 +1,89 @@
+"""Metrics in one CSV file, without any dependency."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.loggers.base import Logger
+
+
+class CSVLogger(Logger):
+    """Writes ``<save_dir>/<name>/version_<n>/metrics.csv``, a row for each call, a column for each metric.
+
+    Args:
+        save_dir: the folder for all runs.
+        name: the folder for runs of this name; "" for none.
+        version: a number or a folder's name; None takes the first number that is free.
+        flush_every: rows that are held back at most.
+    """
+
+    def __init__(
+        self,
+        save_dir: str | os.PathLike[str] = ".",
+        name: str = "interlock_logs",
+        version: int | str | None = None,
+        flush_every: int = 100,
+    ) -> None:
+        self._root = Path(save_dir, name)
+        self._version = version
+        self._flush_every = flush_every
+        self._rows: list[dict[str, float]] = []
+        self._columns: list[str] = []
+
+    @property
+    def version(self) -> int | str:
+        """The version of this run, chosen when it is first asked for."""
+        if self._version is None:
+            found = [re.fullmatch(r"version_(\d+)", path.name) for path in self._root.glob("version_*")]
+            self._version = 1 + max((int(match[1]) for match in found if match), default=-1)
+        return self._version
+
+    @property
+    def log_dir(self) -> str:
+        """The folder of this run."""
+        version = self.version
+        return str(self._root / (version if isinstance(version, str) else f"version_{version}"))
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.log_dir, "metrics.csv")
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        self._rows.append({**metrics, "step": step})
+        if len(self._rows) >= self._flush_every:
+            self.save()
+
+    def save(self) -> None:
+        if not self._rows:
+            return
+        new = sorted({key for row in self._rows for key in row} - set(self._columns))
+        if new and self._columns:
+            self._widen([*self._columns, *new])
+        elif new:
+            first = [key for key in ("epoch", "step") if key in new]
+            self._columns = first + [key for key in new if key not in first]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not self.path.exists()
+        with open(self.path, "a", newline="") as file:
+            writer = csv.DictWriter(file, self._columns)
+            if fresh:
+                writer.writeheader()
+            writer.writerows(self._rows)
+        self._rows.clear()
+
+    def _widen(self, columns: list[str]) -> None:
+        """Write the file again with more columns: a metric came up that was not there before."""
+        with open(self.path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        beside = self.path.with_name(f".{self.path.name}.partial")
+        with open(beside, "w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(beside, self.path)
+        self._columns = columns

@@ -1,0 +1,1 @@
+"""The loops: a run in one process, the training loop, and evaluation."""

@@ -1,0 +1,93 @@
+"""One run in one process: everything that its loops share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from core.callbacks.events import Events
+from core.errors import WrongType
+from core.metrics import Results
+from core.optim import OptimizerSetup
+
+if TYPE_CHECKING:
+    from core.loops.training import TrainingLoop
+    from core.plan import Plan
+    from core.plugins import Plugin
+    from core.plugins.binding import Hooks
+    from core.session import Ranks
+    from core.trainer import Trainer
+
+
+@dataclass
+class Run:
+    """What one process of a run has: who it is, its plugins, and the model as the strategy wrapped it."""
+
+    trainer: Trainer
+    module: nn.Module
+    plan: Plan
+    plugins: dict[str, Plugin]
+    hooks: Hooks
+    ranks: Ranks
+    device: torch.device
+    events: Events
+    wrapped: nn.Module | None = None
+    setup: OptimizerSetup = field(default_factory=OptimizerSetup)
+    loop: TrainingLoop | None = None
+
+    def results(self, *, on_step: bool, on_epoch: bool) -> Results:
+        """Return a fresh collection of logged values."""
+        return Results(on_step, on_epoch, self.hooks, self.device)
+
+    @property
+    def transfer(self) -> Callable[[Any, torch.device], Any] | None:
+        """The hook that moves batches, or None where batches are fine as they come."""
+        return self.hooks.transfer_batch if self.hooks.changes("transfer_batch") else None
+
+    @property
+    def is_rank_zero(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.ranks.global_rank == 0
+
+
+class StepRouter(nn.Module):
+    """Calling it runs the module's training step, so that a strategy's wrapper sees the step as its forward."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._step = takes_index(module.training_step) if hasattr(module, "training_step") else None
+
+    def forward(self, batch: Any, batch_idx: int) -> Any:
+        """Run the step."""
+        assert self._step is not None, "only called in runs that train"
+        return self._step(batch, batch_idx)
+
+
+def takes_index(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``step`` as a function of (batch, batch_idx), whether or not it wants the index."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(step).parameters.values()
+    wanted = sum(parameter.kind in kinds for parameter in parameters)
+    if wanted >= 2 or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return step
+    return lambda batch, batch_idx, *rest: step(batch)
+
+
+def loss_of(outputs: Any) -> torch.Tensor | None:
+    """Return the loss in what ``training_step`` returned: the tensor itself, ``outputs["loss"]``, or None."""
+    if outputs is None or isinstance(outputs, torch.Tensor):
+        return outputs
+    try:
+        loss = outputs["loss"]
+    except (TypeError, KeyError, IndexError):
+        raise WrongType(
+            f"training_step must return a scalar tensor, a dict with 'loss', or None, not {type(outputs).__name__}"
+        ) from None
+    return loss  # type: ignore[no-any-return]
+

@@ -1,0 +1,59 @@
+"""Step the learning-rate schedulers when they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from core.errors import InvalidArgument
+from core.optim import SchedulerConfig
+
+
+class Schedules:
+    """The schedulers of one run and how often each interval has come."""
+
+    def __init__(self, configs: list[SchedulerConfig]) -> None:
+        self.configs = configs
+        self.per_step = any(config.interval == "step" for config in configs)
+        self._passed = {"step": 0, "epoch": 0}
+
+    def step(self, interval: Literal["step", "epoch"], metrics: Mapping[str, Any], plateau: bool | None = None) -> None:
+        """Step the schedulers of ``interval`` that are due.
+
+        Args:
+            interval: which interval has passed.
+            metrics: where monitored values are looked up.
+            plateau: None for all; else only those that look at a metric, or only the others: at the end of an epoch
+                the others step before validation and these after it.
+
+        Raises:
+            InvalidArgument: when a strict scheduler's metric was not logged.
+        """
+        if plateau is not True:
+            self._passed[interval] += 1
+        for config in self.configs:
+            wanted = config.interval == interval and plateau in (None, config.reduces_on_plateau)
+            if wanted and self._passed[interval] % config.frequency == 0:
+                self._step_one(config, metrics)
+
+    def _step_one(self, config: SchedulerConfig, metrics: Mapping[str, Any]) -> None:
+        if not config.reduces_on_plateau:
+            config.scheduler.step()
+            return
+        if config.monitor in metrics:
+            config.scheduler.step(metrics[config.monitor])
+        elif config.strict:
+            known = ", ".join(sorted(metrics)) or "none"
+            raise InvalidArgument(
+                f"ReduceLROnPlateau monitors {config.monitor!r}, which was not logged; logged: {known}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of all schedulers."""
+        return {"passed": dict(self._passed), "schedulers": [c.scheduler.state_dict() for c in self.configs]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` returned."""
+        self._passed = dict(state["passed"])
+        for config, saved in zip(self.configs, state["schedulers"], strict=True):
+            config.scheduler.load_state_dict(saved)

@@ -1,0 +1,140 @@
+"""Read which distributions are installed and what entry points they state (torch-free, imports no plugin).
+
+Metadata lies a little: an uninstall leaves an empty folder behind, an upgrade an old one beside the new.
+The rule here is: a folder without METADATA does not count; of two records of one distribution the one in
+the earlier folder of ``sys.path`` counts, since that is the one an import would find, and within one folder
+the higher version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import importlib_metadata
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from packaging.version import Version
+
+    class Distribution(Protocol):
+        """What every provider's distributions have in common."""
+
+        def read_text(self, filename: str) -> str | None: ...
+
+        def locate_file(self, path: str) -> object: ...
+
+
+_ENTRY_POINTS = "entry_points.txt"
+
+
+class Point(NamedTuple):
+    """One entry point, and the distribution that states it."""
+
+    group: str
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+
+class Record(NamedTuple):
+    """One metadata folder that names its distribution: where it lies and what it says."""
+
+    name: str
+    version: str
+    folder: str
+    entry_points: str
+
+
+def normalize(distribution: str) -> str:
+    """Return the form in which two spellings of one distribution are equal."""
+    return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
+
+
+def read_points(groups: Collection[str]) -> tuple[list[Point], list[str]]:
+    """Return every entry point of ``groups``, and a line on each metadata folder that was passed over."""
+    first: dict[str, Record] = {}
+    notes: list[str] = []
+    for dist in importlib_metadata.distributions():
+        text = _text(dist, _ENTRY_POINTS)
+        if not any(group in text for group in groups):
+            continue
+        record = _record(dist, text)
+        if record is None:
+            notes.append(f"a metadata folder in {dist.locate_file('')} names no distribution and is passed over")
+        else:
+            first.setdefault(normalize(record.name), record)
+    points: list[Point] = []
+    for record in first.values():
+        # the other records of this distribution, also those without entry points
+        records = _records(record.name) or [record]
+        best = _best(records)
+        notes += [
+            f"{best.name} is recorded twice: {best.version} in {best.folder} counts, "
+            f"{other.version} in {other.folder} does not; reinstall it"
+            for other in dict.fromkeys(records)
+            if other.version != best.version
+        ]
+        found = (Point(*point, best.name, best.version) for point in _parse(best.entry_points))
+        points += (point for point in dict.fromkeys(found) if point.group in groups)
+    return points, notes
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of ``distribution`` that counts, or None where it is not installed."""
+    records = _records(distribution)
+    return _best(records).version if records else None
+
+
+def _best(records: list[Record]) -> Record:
+    rivals = [record for record in records if record.folder == records[0].folder]
+    return max(rivals, key=lambda record: _version_key(record.version)) if len(rivals) > 1 else rivals[0]
+
+
+def _version_key(version: str) -> Version:
+    from packaging.version import InvalidVersion, Version  # only doubles pay for the import
+
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return Version("0")
+
+
+def _records(name: str) -> list[Record]:
+    dists = importlib_metadata.distributions(name=name)
+    return [record for dist in dists if (record := _record(dist, _text(dist, _ENTRY_POINTS)))]
+
+
+def _record(dist: Distribution, entry_points: str) -> Record | None:
+    """Read name and version from the first lines of the metadata; the library would parse the whole message."""
+    fields: dict[str, str] = {}
+    for line in _header(_text(dist, "METADATA") or _text(dist, "PKG-INFO")):
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip().lower(), value.strip())
+    name = fields.get("name")
+    return Record(name, fields.get("version", "0"), str(dist.locate_file("")), entry_points) if name else None
+
+
+def _header(text: str) -> Iterable[str]:
+    return text.partition("\n\n")[0].splitlines()
+
+
+def _text(dist: Distribution, file: str) -> str:
+    try:
+        return dist.read_text(file) or ""
+    except (OSError, UnicodeDecodeError):
+        return ""  # a file that cannot be read says nothing
+
+
+def _parse(text: str) -> Iterable[tuple[str, str, str]]:
+    """Yield group, name and value of each line; a line without ``=`` has no value, which loading it then reports."""
+    group = ""
+    for line in (raw.strip() for raw in text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1].strip()
+        elif line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            yield group, name.strip(), value.strip()

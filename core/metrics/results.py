@@ -1,0 +1,180 @@
+"""The values logged in one stage.
+
+A call of ``log`` in the hot loop keeps a detached tensor and does no arithmetic for values that are wanted per
+step only; nothing is turned into a Python number before someone looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from core.data.nested import batch_size_of
+from core.errors import InvalidArgument, WrongType
+
+if TYPE_CHECKING:
+    from core.plugins.binding import Hooks
+
+REDUCTIONS = ("mean", "sum", "min", "max")
+
+
+@dataclass
+class Entry:
+    """One logged name: how it was asked for, its last value, and what it came to over the epoch."""
+
+    name: str
+    on_step: bool
+    on_epoch: bool
+    prog_bar: bool
+    logger: bool
+    reduce_fx: str
+    sync_dist: bool
+    value: Tensor | float = 0.0
+    total: Tensor | None = None
+    weight: float = 0.0
+
+    @property
+    def step_name(self) -> str:
+        """The name of the step value; it is forked only where both are wanted."""
+        return f"{self.name}_step" if self.on_epoch else self.name
+
+    @property
+    def epoch_name(self) -> str:
+        """The name of the epoch value."""
+        return f"{self.name}_epoch" if self.on_step else self.name
+
+    def add(self, value: Tensor | float, batch_size: int) -> None:
+        """Take one value of the epoch; means are weighted by ``batch_size``."""
+        tensor = torch.as_tensor(value)
+        if not tensor.is_floating_point():
+            tensor = tensor.to(torch.get_default_dtype())
+        if self.reduce_fx == "mean":
+            tensor = tensor * batch_size
+            self.weight += batch_size
+        if self.total is None:
+            self.total = tensor.clone()
+        elif self.reduce_fx in ("mean", "sum"):
+            self.total = self.total + tensor
+        else:
+            self.total = getattr(torch, f"{self.reduce_fx}imum")(self.total, tensor)
+
+    def epoch_value(self) -> Tensor | None:
+        """Return what the values of the epoch come to, or None when there was none."""
+        if self.total is None:
+            return None
+        return self.total / self.weight if self.reduce_fx == "mean" else self.total
+
+
+class Results:
+    """All entries of one stage.
+
+    Args:
+        on_step, on_epoch: what ``log`` means when its caller does not say.
+        hooks: the run's hooks, for values that are wanted across ranks.
+        device: where values are brought together.
+    """
+
+    def __init__(self, on_step: bool, on_epoch: bool, hooks: Hooks, device: torch.device) -> None:
+        self._defaults = on_step, on_epoch
+        self._hooks, self._device = hooks, device
+        self._entries: dict[str, Entry] = {}
+        self.batch: Any = None
+        """The batch of the current step; its size is looked up only where a mean needs it."""
+
+    def log(
+        self,
+        name: str,
+        value: Any,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        prog_bar: bool = False,
+        logger: bool = True,
+        reduce_fx: str | Callable[..., Any] = "mean",
+        sync_dist: bool = False,
+        batch_size: int | None = None,
+    ) -> None:
+        """See :meth:`core.module.Module.log`."""
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._new_entry(name, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist)
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise InvalidArgument(f"log({name!r}, ...) takes one number, not a tensor of shape {tuple(value.shape)}")
+            value = value.detach()
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            raise WrongType(f"log({name!r}, ...) takes a number or a tensor of one, not {type(value).__name__} {value!r}")
+        if entry.on_step:
+            entry.value = self._across_ranks(value, entry.reduce_fx) if entry.sync_dist else value
+        if entry.on_epoch:
+            if batch_size is None:
+                batch_size = batch_size_of(self.batch)
+            entry.add(value, batch_size)
+
+    def _new_entry(
+        self,
+        name: str,
+        on_step: bool | None,
+        on_epoch: bool | None,
+        prog_bar: bool,
+        logger: bool,
+        reduce_fx: str | Callable[..., Any],
+        sync_dist: bool,
+    ) -> Entry:
+        reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", "")
+        if reduction not in REDUCTIONS:
+            raise InvalidArgument(f"log({name!r}, reduce_fx={reduce_fx!r}) must be one of {', '.join(REDUCTIONS)}")
+        entry = Entry(
+            name,
+            self._defaults[0] if on_step is None else on_step,
+            self._defaults[1] if on_epoch is None else on_epoch,
+            prog_bar,
+            logger,
+            reduction,
+            sync_dist,
+        )
+        self._entries[name] = entry
+        return entry
+
+    def _across_ranks(self, value: Tensor | float, op: str) -> Tensor:
+        return self._hooks.reduce(torch.as_tensor(value, device=self._device), op)  # type: ignore[no-any-return]
+
+    def step_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
+        """Return the last step values as numbers: all, or those for the bar or the loggers."""
+        return {
+            e.step_name: float(e.value)
+            for e in self._select(prog_bar, logger)
+            if e.on_step
+        }
+
+    def epoch_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
+        """Return the epoch values as numbers; call :meth:`meet` first, on every rank."""
+        values = {e.epoch_name: e.epoch_value() for e in self._select(prog_bar, logger) if e.on_epoch}
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def _select(self, prog_bar: bool, logger: bool) -> Iterator[Entry]:
+        for entry in self._entries.values():
+            if (not prog_bar or entry.prog_bar) and (not logger or entry.logger):
+                yield entry
+
+    def meet(self) -> None:
+        """Bring the epoch values that want it together across ranks; every rank calls it once per epoch.
+
+        Rank 0 names the values, so that a rank which saw no batch, and logged nothing, takes part all the same.
+        """
+        wanted = [(e.name, e.reduce_fx) for e in self._entries.values() if e.sync_dist and e.on_epoch]
+        for name, reduction in self._hooks.broadcast(wanted):
+            entry = self._entries.get(name) or self._new_entry(name, None, True, False, False, reduction, True)
+            op = "sum" if reduction == "mean" else reduction
+            empty = {"min": float("inf"), "max": float("-inf")}.get(op, 0.0)
+            total = torch.as_tensor(empty if entry.total is None else entry.total, device=self._device)
+            pair = torch.stack([total.double(), torch.as_tensor(entry.weight, device=self._device).double()])
+            reduced = self._hooks.reduce(pair, op)
+            entry.total, entry.weight = reduced[0], float(reduced[1])
+
+    def reset(self) -> None:
+        """Forget all entries; called at the start of an epoch."""
+        self._entries.clear()

@@ -1,0 +1,130 @@
+"""Read what ``configure_optimizers`` returned, in any of its shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from core.errors import InvalidArgument, WrongType
+
+SHAPES = """accepted shapes:
+    an optimizer
+    a list or tuple of optimizers
+    two lists: optimizers, schedulers
+    {"optimizer": ..., "lr_scheduler": a scheduler or its dict}
+    a tuple or list of such dicts
+    None, to train without an optimizer
+  a scheduler's dict has the keys scheduler, interval ("epoch" or "step"), frequency, monitor, strict, name"""
+
+
+@dataclass
+class SchedulerConfig:
+    """One learning-rate scheduler and when it steps."""
+
+    scheduler: Any
+    interval: Literal["epoch", "step"] = "epoch"
+    frequency: int = 1
+    monitor: str | None = None
+    strict: bool = True
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval not in ("epoch", "step"):
+            raise InvalidArgument(f"scheduler interval {self.interval!r} must be 'epoch' or 'step'")
+        if isinstance(self.frequency, bool) or not isinstance(self.frequency, int) or self.frequency < 1:
+            raise InvalidArgument(f"scheduler frequency {self.frequency!r} must be a whole number of at least 1")
+        if self.reduces_on_plateau and self.monitor is None:
+            raise InvalidArgument(
+                "ReduceLROnPlateau has nothing to look at\n"
+                '  hint: return {"scheduler": scheduler, "monitor": "val_loss"} under "lr_scheduler"'
+            )
+
+    @property
+    def reduces_on_plateau(self) -> bool:
+        """Whether ``step`` takes the monitored value."""
+        return isinstance(self.scheduler, ReduceLROnPlateau)
+
+
+@dataclass
+class OptimizerSetup:
+    """The optimizers and schedulers of one run."""
+
+    optimizers: list[Optimizer] = field(default_factory=list)
+    schedulers: list[SchedulerConfig] = field(default_factory=list)
+
+    def rebind(self, replacements: list[Optimizer]) -> None:
+        """Take the strategy's optimizers in place of the user's, and point the schedulers at them."""
+        for old, new in zip(self.optimizers, replacements, strict=True):
+            if old is not new:
+                for config in self.schedulers:
+                    _rebind(config.scheduler, old, new)
+        self.optimizers = replacements
+
+
+def _rebind(scheduler: Any, old: Optimizer, new: Optimizer) -> None:
+    for inner in getattr(scheduler, "_schedulers", ()):
+        _rebind(inner, old, new)
+    if getattr(scheduler, "optimizer", None) is old:
+        scheduler.optimizer = new
+        # torch warns about a scheduler that steps before its optimizer; it looks for marks on the first one's step
+        new.step.__func__._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        new._opt_called = True  # type: ignore[attr-defined]
+
+
+def configure_optimizers(module: nn.Module) -> OptimizerSetup:
+    """Call the module's ``configure_optimizers`` and read its result.
+
+    Raises:
+        WrongType: when the result has none of the accepted shapes.
+    """
+    result = module.configure_optimizers()  # type: ignore[operator]
+    setup = OptimizerSetup()
+    _read(result, setup)
+    return setup
+
+
+def _read(result: Any, setup: OptimizerSetup) -> None:
+    if result is None:
+        return
+    if isinstance(result, Optimizer):
+        setup.optimizers.append(result)
+    elif isinstance(result, Mapping):
+        _read_mapping(result, setup)
+    elif isinstance(result, list | tuple) and all(isinstance(item, Optimizer) for item in result):
+        setup.optimizers.extend(result)
+    elif isinstance(result, list | tuple) and all(isinstance(item, Mapping) for item in result):
+        for item in result:
+            _read_mapping(item, setup)
+    elif isinstance(result, list | tuple) and len(result) == 2 and all(isinstance(i, list | tuple) for i in result):
+        _read(list(result[0]), setup)
+        setup.schedulers.extend(_scheduler(item) for item in result[1])
+    else:
+        raise WrongType(f"configure_optimizers returned {type(result).__name__} {result!r}\n  {SHAPES}")
+
+
+def _read_mapping(item: Mapping[str, Any], setup: OptimizerSetup) -> None:
+    optimizer = item.get("optimizer")
+    unknown = set(item) - {"optimizer", "lr_scheduler", "monitor"}
+    if not isinstance(optimizer, Optimizer) or unknown:
+        raise WrongType(f"configure_optimizers returned a dict with keys {sorted(item)}\n  {SHAPES}")
+    setup.optimizers.append(optimizer)
+    if item.get("lr_scheduler") is not None:
+        setup.schedulers.append(_scheduler(item["lr_scheduler"], item.get("monitor")))
+
+
+def _scheduler(item: Any, monitor: str | None = None) -> SchedulerConfig:
+    settings = dict(item) if isinstance(item, Mapping) else {"scheduler": item}
+    settings.pop("reduce_on_plateau", None)  # said by some users' code, known from the scheduler's type
+    settings.setdefault("monitor", monitor)
+    known = set(SchedulerConfig.__dataclass_fields__)
+    if set(settings) - known:
+        raise WrongType(f"a scheduler's dict has unknown keys {sorted(set(settings) - known)}\n  {SHAPES}")
+    config = SchedulerConfig(**settings)
+    if not isinstance(config.scheduler, LRScheduler) and not hasattr(config.scheduler, "step"):
+        raise WrongType(f"{config.scheduler!r} is not a learning-rate scheduler\n  {SHAPES}")
+    return config

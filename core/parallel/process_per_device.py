@@ -1,0 +1,123 @@
+"""The layer "single process, single device": one process for each device, tensors exchanged over a group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from core.errors import RankFailed
+from core.hookspecs import ReduceOp, Shard, hookimpl
+from core.parallel import group
+from core.parallel.children import children_for
+from core.parallel.guard import end_with_parent, guarded
+from core.parallel.rendezvous import Rendezvous, current, has_current, join_external, join_store, set_current
+from core.parallel.spawn import run_spawned
+from core.plugins import Strategy
+from core.session import OWN_PARENT, Ranks, detect_environment
+
+T = TypeVar("T")
+
+COLLECTIVE = "collective."
+
+
+class ProcessPerDeviceStrategy(Strategy):
+    """Base of strategies with one process per device (SPSD). A subclass wraps the model.
+
+    It starts or joins the processes as the plan says, forms the process group over the first backend that both
+    the accelerator and :attr:`backends` name, and gives ``reduce``, ``broadcast``, ``barrier`` and
+    ``shard_data`` their meaning. Its declaration needs ``wraps=("setup_device",)``.
+
+    Args:
+        start_timeout: seconds within which all ranks must have started.
+        timeout: seconds that a rank waits for the others in any exchange.
+    """
+
+    backends: ClassVar[tuple[str, ...]] = ("nccl", "gloo")
+
+    def __init__(self, start_timeout: float = 120.0, timeout: float = 600.0) -> None:
+        self.start_timeout, self.timeout = start_timeout, timeout
+        self._owns_group = False
+
+    @property
+    def backend(self) -> str:
+        """The process group's backend: the accelerator's first that this strategy can use."""
+        offered = [
+            token.removeprefix(COLLECTIVE)
+            for token in self.plan.accelerator.declaration.provides
+            if token.startswith(COLLECTIVE)
+        ]
+        return next(name for name in offered if name in self.backends)
+
+    @hookimpl
+    def launch(self, run: Callable[[Ranks], T]) -> T:
+        how, world_size = self.plan.launch.how, self.plan.world_size
+        if how == "spawn":
+            return run_spawned(run, world_size, self.start_timeout)
+        environment = detect_environment()
+        if how == "external" and environment.ranks is not None:
+            return guarded(run, self._join_once(lambda ranks: join_external(ranks, self.start_timeout)))
+        if world_size == 1:
+            store_of_one = Rendezvous(dist.HashStore(), Ranks(), own=True)
+            set_current(store_of_one)
+            return run(Ranks())
+        if environment.name == "interlock":
+            return self._run_as_child(run)
+        return children_for(world_size, self.start_timeout).run(run)
+
+    def _join_once(self, join: Callable[[Ranks], Rendezvous]) -> Rendezvous:
+        ranks = detect_environment().ranks
+        assert ranks is not None, "asked only where a launcher gave ranks"
+        return current() if has_current() else set_current(join(ranks))
+
+    def _run_as_child(self, run: Callable[[Ranks], T]) -> T:
+        first = not has_current()
+        rendezvous = self._join_once(self._join_parent)
+        if first:
+            end_with_parent(int(os.environ[OWN_PARENT]))
+        try:
+            return guarded(run, rendezvous)
+        except RankFailed as failure:
+            # the rank that failed says so itself; an echo of it from every other rank would bury its words
+            raise SystemExit(1) from failure
+
+    def _join_parent(self, ranks: Ranks) -> Rendezvous:
+        store = join_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), self.start_timeout)
+        return Rendezvous(store, ranks, own=True)
+
+    def with_sync_batchnorm(self, module: nn.Module) -> nn.Module:
+        """Return ``module``, its batch-norm layers replaced by synchronised ones if the request asks for it."""
+        asked = any("sync_batchnorm" in need.alternatives for need in self.plan.request.needs)
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module) if asked else module
+
+    @hookimpl(wrapper=True)
+    def setup_device(self, ranks: Ranks) -> Generator[None, torch.device, torch.device]:
+        device = yield
+        self._owns_group = group.form(self.backend, current(), device, self.start_timeout, self.timeout)
+        return device
+
+    @hookimpl
+    def shard_data(self) -> Shard:
+        return Shard(self.ranks.global_rank, self.ranks.world_size)
+
+    @hookimpl
+    def reduce(self, tensor: Tensor, op: ReduceOp) -> Tensor:
+        return group.reduce(tensor, op)
+
+    @hookimpl
+    def broadcast(self, value: Any) -> Any:
+        return group.broadcast(value, self.device)
+
+    @hookimpl
+    def barrier(self, name: str, timeout: float | None) -> None:
+        current().meet(name, self.timeout if timeout is None else timeout)
+
+    @hookimpl
+    def teardown(self) -> None:
+        if self._owns_group and dist.is_initialized():
+            dist.destroy_process_group()
+        self._owns_group = False
