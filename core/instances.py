@@ -24,7 +24,8 @@ def split_instances(
     for kind in KINDS:
         value = names[kind] = given[kind]
         if isinstance(value, type):
-            raise WrongType(f"{kind} must be a name or an instance, not the class {value.__name__}; write {value.__name__}()")
+            name = value.__name__
+            raise WrongType(f"{kind} must be a name or an instance, not the class {name}; write {name}()")
         if not isinstance(value, Plugin):
             continue
         declaration = next((d for d in registry.declarations(kind) if d.implementation == _reference(value)), None)

@@ -86,9 +86,7 @@ class Module(nn.Module):
         Raises:
             InterlockError: outside a run.
         """
-        self.trainer.results.log(
-            name, value, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist, batch_size
-        )
+        self.trainer.results.log(name, value, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist, batch_size)
 
     def log_dict(self, values: Mapping[str, Tensor | float], **how: Any) -> None:
         """Log several numbers with the same keywords as :meth:`log`."""

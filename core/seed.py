@@ -50,7 +50,7 @@ def get_rng_state() -> dict[str, Any]:
     if numpy is not None:
         name, keys, position, has_gauss, cached = numpy.random.get_state()
         state["numpy"] = [str(name), [int(k) for k in keys], int(position), int(has_gauss), float(cached)]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["device"] = torch.cuda.get_rng_state_all()
     return state
 

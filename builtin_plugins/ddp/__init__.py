@@ -1,8 +1,8 @@
 """One process per device, gradients averaged by torch's DistributedDataParallel."""
 
+from builtin_plugins.ddp.tokens import DDP_OPTIONS, DDP_PROVIDES, GROUP_NEED
 from core.declarations import API, Need, StrategyDeclaration
 from core.parallel.options import PROCESS_OPTIONS
-from builtin_plugins.ddp.tokens import DDP_OPTIONS, DDP_PROVIDES, GROUP_NEED
 
 DECLARATION = StrategyDeclaration(
     name="ddp",

@@ -30,9 +30,7 @@ class Float16MixedPrecision(AutocastPrecision):
     @cached_property
     def scaler(self) -> torch.amp.GradScaler:
         """The scaler of this run, made when the device is known."""
-        return torch.amp.GradScaler(
-            self.device.type, init_scale=self.init_scale, growth_interval=self.growth_interval
-        )
+        return torch.amp.GradScaler(self.device.type, init_scale=self.init_scale, growth_interval=self.growth_interval)
 
     @cached_property
     def _gradients_differ(self) -> bool:
@@ -41,7 +39,7 @@ class Float16MixedPrecision(AutocastPrecision):
     @hookimpl(wrapper=True)
     def backward(self, loss: Tensor) -> Generator[None, None, None]:
         # backward then starts with the scale in place of 1, as if the loss had been multiplied
-        handle = loss.register_hook(self.scaler.scale)
+        handle = loss.register_hook(self.scaler.scale)  # type: ignore[no-untyped-call]
         try:
             yield
         finally:
@@ -75,9 +73,7 @@ class Float16MixedPrecision(AutocastPrecision):
         return next(iter(flags.values()))
 
     @hookimpl(wrapper=True)
-    def optimizer_step(
-        self, optimizer: Optimizer, closure: Callable[[], Tensor] | None
-    ) -> Generator[None, None, None]:
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Tensor] | None) -> Generator[None, None, None]:
         yield
         self._waiting -= 1
         if self._waiting == 0:  # the last of those that were unscaled together

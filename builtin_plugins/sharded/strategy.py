@@ -28,9 +28,7 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
         start_timeout, timeout: seconds, see :class:`ProcessPerDeviceStrategy`.
     """
 
-    def __init__(
-        self, broadcast_fp16: bool = False, start_timeout: float = 120.0, timeout: float = 600.0
-    ) -> None:
+    def __init__(self, broadcast_fp16: bool = False, start_timeout: float = 120.0, timeout: float = 600.0) -> None:
         super().__init__(start_timeout, timeout)
         self.broadcast_fp16 = broadcast_fp16
 
@@ -42,9 +40,7 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
         if not optimizers:
             return WrappedModel(module, [])
         # fairscale's gradient buckets break when gradients are set to None between steps; torch does that since 2.0
-        wrapped = ShardedDataParallel(
-            module, optimizers, reduce_buffer_size=0, warn_on_trainable_params_changed=False
-        )
+        wrapped = ShardedDataParallel(module, optimizers, reduce_buffer_size=0, warn_on_trainable_params_changed=False)
         return WrappedModel(wrapped, optimizers)
 
     def _shard(self, optimizer: Optimizer) -> OSS:

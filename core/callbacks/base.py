@@ -59,9 +59,7 @@ class Callback:
     def on_train_batch_start(self, trainer: Trainer, module: nn.Module, batch: Any, batch_idx: int) -> None:
         """A micro-batch is on the device."""
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A micro-batch is done; ``outputs`` is what ``training_step`` returned."""
 
     def on_before_backward(self, trainer: Trainer, module: nn.Module, loss: Tensor) -> None:

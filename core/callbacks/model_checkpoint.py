@@ -87,9 +87,7 @@ class ModelCheckpoint(Callback):
     def on_train_start(self, trainer: Trainer, module: nn.Module) -> None:
         self._last_step = trainer.global_step  # a step is saved when it has ended, not at a resumed run's first batch
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         every, step = self.every_n_train_steps, trainer.global_step
         if every is not None and step != self._last_step and step % every == 0:
             self._save(trainer)
@@ -117,7 +115,9 @@ class ModelCheckpoint(Callback):
             metrics = trainer.callback_metrics
             if self.monitor not in metrics:
                 known = ", ".join(sorted(metrics)) or "none"
-                raise InvalidArgument(f"ModelCheckpoint monitors {self.monitor!r}, which was not logged; logged: {known}")
+                raise InvalidArgument(
+                    f"ModelCheckpoint monitors {self.monitor!r}, which was not logged; logged: {known}"
+                )
             score = float(metrics[self.monitor])
         full = 0 <= self.save_top_k <= len(self.saved)
         if self.save_top_k == 0 or (full and score is not None and not self._better(score, self._worst()[1])):
@@ -170,7 +170,7 @@ class ModelCheckpoint(Callback):
             name, form = match[1], match[2] or ""
             if name not in values:
                 known = ", ".join(sorted(values))
-                raise InvalidArgument(f"filename {self.filename!r} names {name!r}, which was not logged; known: {known}")
+                raise InvalidArgument(f"filename {self.filename!r} names {name!r}, which is not known; known: {known}")
             return f"{name}={format(values[name], form)}"
 
         return re.sub(r"\{([^}:]+)(?::([^}]*))?\}", fill, self.filename) + SUFFIX

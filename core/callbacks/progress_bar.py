@@ -62,9 +62,7 @@ class ProgressBar(Callback):
             self._task = self._bar.add_task(_title(trainer), total=total, completed=done, speed="", left="", metrics="")
             self._bar.refresh()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not self._active:
             return
         self._batches += 1

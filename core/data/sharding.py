@@ -21,7 +21,7 @@ from core.hookspecs import Shard
 
 
 class EvaluationSampler(Sampler[int]):
-    """Every ``num_replicas``-th sample from ``rank`` on, in order, none twice: ranks may get one sample more or less."""
+    """Every ``num_replicas``-th sample from ``rank`` on, none twice: ranks may get one sample more or less."""
 
     def __init__(self, length: int, shard: Shard) -> None:
         self._indices = range(shard.rank, length, shard.num_replicas)

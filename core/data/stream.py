@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
-
 from core.errors import InterlockError
 
 
@@ -47,7 +46,7 @@ def read(loader: Any, skip: int = 0) -> Iterator[Any]:
     """
     if isinstance(loader, DataLoader) and _is_plain(loader):
         return _read_plain(loader, skip)
-    batches = iter(loader)
+    batches: Iterator[Any] = iter(loader)
     for _ in islice(batches, skip):
         pass
     return batches

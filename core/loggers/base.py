@@ -19,10 +19,10 @@ class Logger(ABC):
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Take ``metrics`` of ``step``."""
 
-    def log_hyperparams(self, params: Mapping[str, Any]) -> None:
+    def log_hyperparams(self, params: Mapping[str, Any]) -> None:  # noqa: B027  # a logger may ignore them
         """Take the hyperparameters of a run, in plain types."""
 
-    def save(self) -> None:
+    def save(self) -> None:  # noqa: B027  # a logger may write at once
         """Write what is held back; called at the end of each epoch."""
 
     def finalize(self, status: str) -> None:

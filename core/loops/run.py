@@ -61,7 +61,7 @@ class StepRouter(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self._step = takes_index(module.training_step) if hasattr(module, "training_step") else None
+        self._step = takes_index(step) if callable(step := getattr(module, "training_step", None)) else None
 
     def forward(self, batch: Any, batch_idx: int) -> Any:
         """Run the step."""
@@ -90,4 +90,3 @@ def loss_of(outputs: Any) -> torch.Tensor | None:
             f"training_step must return a scalar tensor, a dict with 'loss', or None, not {type(outputs).__name__}"
         ) from None
     return loss  # type: ignore[no-any-return]
-

@@ -40,7 +40,7 @@ class Schedules:
         if not config.reduces_on_plateau:
             config.scheduler.step()
             return
-        if config.monitor in metrics:
+        if config.monitor is not None and config.monitor in metrics:
             config.scheduler.step(metrics[config.monitor])
         elif config.strict:
             known = ", ".join(sorted(metrics)) or "none"

@@ -166,8 +166,7 @@ class FitStage(Stage):
         run.wrapped = wrapped.module
         run.setup.rebind(wrapped.optimizers)
         loaders = [
-            self._sharded(run, loader, train=False, name="val_dataloaders")
-            for loader in self._loaders(self.validation)
+            self._sharded(run, loader, train=False, name="val_dataloaders") for loader in self._loaders(self.validation)
         ]
         evaluation = EvaluationLoop(run, loaders, trainer.limit_val_batches) if loaders else None
         loop = TrainingLoop(run, train, evaluation)

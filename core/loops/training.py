@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from core.arguments import batches_within
 from core.data.sharding import set_epoch
-from core.data.stream import Micro, in_windows, length_of, read
+from core.data.stream import Micro, in_windows, length_of
 from core.errors import InterlockError
 from core.loops.evaluation import EvaluationLoop
 from core.loops.position import LoaderPosition
@@ -88,7 +88,7 @@ class TrainingLoop:
 
     def fit(self) -> None:
         """Run all epochs."""
-        run, progress = self.run, self.progress
+        run = self.run
         run.module.train()
         if run.wrapped is not None:
             run.wrapped.train()

@@ -103,10 +103,10 @@ class Results:
             entry = self._new_entry(name, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist)
         if isinstance(value, Tensor):
             if value.numel() != 1:
-                raise InvalidArgument(f"log({name!r}, ...) takes one number, not a tensor of shape {tuple(value.shape)}")
+                raise InvalidArgument(f"log({name!r}) takes one number, not a tensor of shape {tuple(value.shape)}")
             value = value.detach()
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            raise WrongType(f"log({name!r}, ...) takes a number or a tensor of one, not {type(value).__name__} {value!r}")
+            raise WrongType(f"log({name!r}) takes a number or a tensor of one, not {type(value).__name__} {value!r}")
         if entry.on_step:
             entry.value = self._across_ranks(value, entry.reduce_fx) if entry.sync_dist else value
         if entry.on_epoch:
@@ -144,11 +144,7 @@ class Results:
 
     def step_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
         """Return the last step values as numbers: all, or those for the bar or the loggers."""
-        return {
-            e.step_name: float(e.value)
-            for e in self._select(prog_bar, logger)
-            if e.on_step
-        }
+        return {e.step_name: float(e.value) for e in self._select(prog_bar, logger) if e.on_step}
 
     def epoch_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
         """Return the epoch values as numbers; call :meth:`meet` first, on every rank."""

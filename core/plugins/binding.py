@@ -79,7 +79,7 @@ def make_plugins(plan: Plan, instances: dict[str, Plugin]) -> dict[str, Plugin]:
     Raises:
         PluginBroken: when an implementation cannot be imported or built, the cause chained.
     """
-    plugins = {}
+    plugins: dict[str, Plugin] = {}
     for chosen in plan.chosen:
         kind = chosen.declaration.kind
         plugins[kind] = instances.get(kind) or _build(chosen)

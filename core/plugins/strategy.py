@@ -40,7 +40,7 @@ class Strategy(Plugin):
 
     @hookimpl
     def backward(self, loss: Tensor) -> None:
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
 
     @hookimpl
     def clip_gradients(
