@@ -7,12 +7,13 @@ import platform
 import sys
 from typing import NamedTuple
 
-from core.cli.select import load_registry
-from core.declarations import KINDS, AcceleratorDeclaration
+from core.cli.common import load_registry
+from core.declarations import KINDS, AcceleratorDeclaration, Package
 from core.discovery import OWN_DISTRIBUTION, Found
 from core.errors import InvalidArgument
 from core.metadata import installed_version
 from core.registry import Registry
+from core.vocabulary import meaning
 
 EXAMPLES = """\
 examples:
@@ -22,6 +23,9 @@ examples:
 
 exits 0 when nothing is broken and at least one accelerator is ready, else 1
 """
+
+
+_WIDEST = 30  # a longer subject stands out rather than push every text to the right
 
 
 class Finding(NamedTuple):
@@ -48,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     findings = [
         *_basics(),
         *_accelerators(registry, args.timeout),
+        *_own_packages(),
         *_packages(registry),
         *_plugins(registry),
         *(Finding("notes", "installed packages", "note", note) for note in registry.notes),
@@ -81,7 +86,8 @@ def _basics() -> list[Finding]:
         launcher = Finding(section, "launcher", "ready", f"{environment.name}: {environment.reason}")
     except InvalidArgument as error:
         launcher = Finding(section, "launcher", "broken", str(error))
-    return [*findings, launcher, Finding(section, "session", "ready", session_token())]
+    token = session_token()
+    return [*findings, launcher, Finding(section, "session", "ready", f"{token}: {meaning(token)}")]
 
 
 def _accelerators(registry: Registry, timeout: float) -> list[Finding]:
@@ -110,6 +116,26 @@ def _accelerators(registry: Registry, timeout: float) -> list[Finding]:
     return findings
 
 
+def _own_packages() -> list[Finding]:
+    """Check what this distribution itself requires, extras left out."""
+    import importlib_metadata
+    from packaging.requirements import Requirement
+
+    from core.availability import package_problem
+
+    findings = []
+    for requirement in map(Requirement, importlib_metadata.requires(OWN_DISTRIBUTION) or ()):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            package = Package(requirement.name, str(requirement.specifier))
+            findings.append(_package_finding(OWN_DISTRIBUTION, package, package_problem(package), "broken"))
+    return findings
+
+
+def _package_finding(subject: str, package: Package, problem: str | None, otherwise: str) -> Finding:
+    fine = f"{package.name} {installed_version(package.name)} {package.versions and f'({package.versions})'}".rstrip()
+    return Finding("packages", subject, otherwise if problem else "ready", problem or fine)
+
+
 def _packages(registry: Registry) -> list[Finding]:
     from core.availability import package_problem
 
@@ -118,9 +144,7 @@ def _packages(registry: Registry) -> list[Finding]:
         for name, declaration in registry.sound(kind):
             for package in declaration.packages:
                 problem = package_problem(package)
-                fine = f"{package.name} {installed_version(package.name)} {package.versions}".rstrip()
-                state = "unavailable" if problem else "ready"
-                findings.append(Finding("packages", f"{kind} {name}", state, problem or fine))
+                findings.append(_package_finding(f"{kind} {name}", package, problem, "unavailable"))
     return findings
 
 
@@ -145,30 +169,32 @@ def _plugins(registry: Registry) -> list[Finding]:
 
 def _traceback(item: Found) -> str:
     """Return the traceback from the plugin's own first line on; how we came to import it tells nobody anything."""
+    import importlib
     import traceback
 
     error = item.failure.error if item.failure else None
     if error is None:
         return ""
     report = traceback.TracebackException.from_exception(error)
-    ours = ("<frozen importlib", __file__.rpartition("cli")[0], platform.__file__.replace("platform.py", "importlib"))
-    first = next((i for i, frame in enumerate(report.stack) if not frame.filename.startswith(ours)), 0)
+    ours = ("<frozen importlib", importlib.__file__, __file__.rpartition("cli")[0])
+    stack = enumerate(report.stack)
+    first = next((i for i, frame in stack if not frame.filename.startswith(ours)), len(report.stack))
     del report.stack[:first]
     return "".join(report.format()).rstrip()
 
 
 def _print(findings: list[Finding], well: bool) -> None:
-    width = max(len(finding.subject) for finding in findings if len(finding.subject) <= 30)
+    width = max(len(finding.subject) for finding in findings if len(finding.subject) <= _WIDEST)
     section = ""
     for finding in findings:
         if finding.section != section:
             section = finding.section
-            print(f"{section}")
+            print(section)
         state = "" if finding.state in ("ready", "note") and section == "this machine" else f"{finding.state}: "
         print(f"  {finding.subject:<{width}}  {state}{finding.text}")
         for line in finding.detail.splitlines():
             print(f"      {line}")
-    print("nothing is broken" if well else _verdict(findings))
+    print("all is well: nothing is broken and an accelerator is ready" if well else _verdict(findings))
 
 
 def _verdict(findings: list[Finding]) -> str:

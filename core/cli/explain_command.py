@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from core.cli.select import add_names, given_names, load_registry
+from core.cli.common import add_names, given_names, load_registry
 from core.errors import InterlockError
 from core.request import Features, Request
 from core.spellings import AUTO

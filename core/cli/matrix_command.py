@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from core.availability import reasons_against
-from core.cli.select import OPEN, add_names, given_names, load_registry, print_table
+from core.cli.common import OPEN, add_names, given_names, load_registry, print_table
 from core.declarations import KINDS, Kind
 from core.registry import Registry
 from core.rules import Combination, violations

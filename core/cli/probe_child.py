@@ -1,6 +1,6 @@
 """Run accelerators' probes in processes of their own, so that a hanging driver cannot hang the one that asks.
 
-``python -m core.cli.probe_child module:function`` is the child: it prints its answer as JSON on its last line.
+The child runs :func:`main` and prints its answer as JSON on its last line.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ def run_probes(references: Mapping[str, str], timeout: float) -> dict[str, Avail
 
 
 def _start(reference: str) -> subprocess.Popen[str]:
+    # the parent's path, so that the child finds the same packages wherever it is started
+    code = f"import sys; sys.path[:] = {sys.path!r}; from core.cli.probe_child import main; main({reference!r})"
     # a session of its own, so that what a probe starts can be ended with it
     return subprocess.Popen(
-        [sys.executable, "-m", "core.cli.probe_child", reference],
+        [sys.executable, "-c", code],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -43,8 +45,7 @@ def _answer(child: subprocess.Popen[str], deadline: float, timeout: float) -> Av
     try:
         output, errors = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        _kill(child)
         # one that is stuck in the kernel does not die at once, and nobody must wait for it
         with suppress(subprocess.TimeoutExpired):
             child.communicate(timeout=0.2)
@@ -56,6 +57,14 @@ def _answer(child: subprocess.Popen[str], deadline: float, timeout: float) -> Av
         return Availability(0, f"its probe ended {_how(child.returncode)}: {last}")
 
 
+def _kill(child: subprocess.Popen[str]) -> None:
+    if sys.platform == "win32":
+        child.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
 def _how(code: int) -> str:
     if code >= 0:
         return f"with exit code {code}"
@@ -65,13 +74,8 @@ def _how(code: int) -> str:
         return f"by signal {-code}"
 
 
-def main() -> None:
-    """Run the probe that the command line names and print its answer."""
+def main(reference: str) -> None:
+    """Run one probe and print its answer."""
     from core.availability import run_probe
 
-    answer = run_probe(sys.argv[1])
-    print(f"\n{json.dumps(answer)}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    print(f"\n{json.dumps(run_probe(reference))}", flush=True)
