@@ -37,10 +37,15 @@ ReduceOp = Literal["sum", "mean", "min", "max"]
 
 
 class WrappedModel(NamedTuple):
-    """What ``wrap_model`` returns: the callable that runs a training step, and the optimizers to step."""
+    """What ``wrap_model`` returns: the callable that runs a training step, and the optimizers to step.
+
+    ``evaluation`` is the callable for evaluation steps, for strategies whose wrapper has to see those too; None
+    runs the module's own step, without the wrapper.
+    """
 
     module: nn.Module
     optimizers: list[Optimizer]
+    evaluation: nn.Module | None = None
 
 
 class Shard(NamedTuple):
@@ -77,7 +82,8 @@ def setup_device(ranks: Ranks) -> torch.device:
 def wrap_model(module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
     """Move the module to the device and wrap it; called once per run, on every rank.
 
-    :param module: calling it runs the step of the current stage, so that wrappers which act in ``forward`` work.
+    :param module: calling it runs the current step of the user's module, its only child, so that wrappers which
+        act in ``forward`` work.
     :param make_optimizers: builds the user's optimizers from the parameters as they are when it is called, at
         most once; it returns an empty list in runs that do not train.
     :returns: the callable module, and one optimizer for each of ``make_optimizers()``, in its order.

@@ -33,7 +33,9 @@ class EvaluationLoop:
         self.results = run.results(on_step=False, on_epoch=True)
         hooks = run.hooks
         self._transfer = run.transfer
-        self._step = takes_index(run.module.validation_step)  # type: ignore[arg-type]
+        self._own_step = takes_index(run.module.validation_step)  # type: ignore[arg-type]
+        through = run.wrapped.evaluation if run.wrapped is not None else None
+        self._step = self._own_step if through is None else through
         self._context = hooks.forward_context() if hooks.changes("forward_context") else None
         self._on_batch_start = run.events.listeners("on_validation_batch_start")
         self._on_batch_end = run.events.listeners("on_validation_batch_end")
@@ -45,7 +47,7 @@ class EvaluationLoop:
         trainer = run.trainer
         trainer.results = self.results
         trainer.validating = True
-        with evaluating(run.module), torch.no_grad():
+        with evaluating(run.router), run.router.running(self._own_step), torch.no_grad():
             fire("on_validation_start")
             fire("on_validation_epoch_start")
             for number, loader in enumerate(self.loaders):

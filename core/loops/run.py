@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from core.callbacks.events import Events
 from core.errors import WrongType
+from core.hookspecs import WrappedModel
 from core.metrics import Results
 from core.optim import OptimizerSetup
 
@@ -36,7 +38,8 @@ class Run:
     ranks: Ranks
     device: torch.device
     events: Events
-    wrapped: nn.Module | None = None
+    router: StepRouter
+    wrapped: WrappedModel | None = None
     setup: OptimizerSetup = field(default_factory=OptimizerSetup)
     loop: TrainingLoop | None = None
 
@@ -56,17 +59,31 @@ class Run:
 
 
 class StepRouter(nn.Module):
-    """Calling it runs the module's training step, so that a strategy's wrapper sees the step as its forward."""
+    """Calling it runs a step of the module, so that a strategy's wrapper sees the step as its forward."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self._step = takes_index(step) if callable(step := getattr(module, "training_step", None)) else None
+        self._step: Callable[..., Any] | None = None
 
-    def forward(self, batch: Any, batch_idx: int) -> Any:
-        """Run the step."""
-        assert self._step is not None, "only called in runs that train"
-        return self._step(batch, batch_idx)
+    def forward(self, *arguments: Any) -> Any:
+        """Run the step of the current stage."""
+        assert self._step is not None, "called inside running() only"
+        return self._step(*arguments)
+
+    @contextmanager
+    def running(self, step: Callable[..., Any]) -> Iterator[None]:
+        """Let calls run ``step`` inside, and what they ran before afterwards."""
+        before, self._step = self._step, step
+        try:
+            yield
+        finally:
+            self._step = before
+
+
+def without_wrapper(wrapped: nn.Module) -> bool:
+    """Tell whether the strategy returned the module as it got it, so that its step can be called directly."""
+    return type(wrapped) is StepRouter and not wrapped._forward_hooks and not wrapped._forward_pre_hooks
 
 
 def takes_index(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -77,7 +77,8 @@ class Stage(ABC):
         plugins = make_plugins(plan, self.trainer._instances)
         hooks = bind(plan, plugins)
         events = Events(self.trainer, self.module, self.trainer.callbacks)
-        self.run = Run(self.trainer, self.module, plan, plugins, hooks, Ranks(), None, events)  # type: ignore[arg-type]
+        router = StepRouter(self.module)
+        self.run = Run(self.trainer, self.module, plan, plugins, hooks, Ranks(), None, events, router)  # type: ignore[arg-type]
 
     def __call__(self, ranks: Ranks) -> StageResult:
         """Run in one process; in a spawned one the plugins are made here, for they do not travel."""
@@ -155,16 +156,14 @@ class FitStage(Stage):
     def work(self, run: Run) -> None:
         trainer = run.trainer
         train = self._sharded(run, self.train, train=True, name="train_dataloaders")
-        router = StepRouter(self.module)
 
         def make_optimizers() -> list[Optimizer]:
             run.setup = configure_optimizers(self.module)
             _refuse_module(run, run.setup)
             return list(run.setup.optimizers)
 
-        wrapped = run.hooks.wrap_model(router, make_optimizers)
-        run.wrapped = wrapped.module
-        run.setup.rebind(wrapped.optimizers)
+        run.wrapped = run.hooks.wrap_model(run.router, make_optimizers)
+        run.setup.rebind(run.wrapped.optimizers)
         loaders = [
             self._sharded(run, loader, train=False, name="val_dataloaders") for loader in self._loaders(self.validation)
         ]
@@ -197,7 +196,7 @@ class ValidateStage(Stage):
             read_checkpoint(self.ckpt_path)
 
     def work(self, run: Run) -> dict[str, float]:
-        run.wrapped = run.hooks.wrap_model(StepRouter(self.module), list).module
+        run.wrapped = run.hooks.wrap_model(run.router, list)
         if self.ckpt_path is not None:
             content.restore_weights(run, read_checkpoint(self.ckpt_path), self.ckpt_path)
         loaders = [

@@ -17,7 +17,7 @@ from core.data.stream import Micro, in_windows, length_of
 from core.errors import InterlockError
 from core.loops.evaluation import EvaluationLoop
 from core.loops.position import LoaderPosition
-from core.loops.run import Run, StepRouter, loss_of
+from core.loops.run import Run, loss_of, takes_index, without_wrapper
 from core.loops.schedules import Schedules
 from core.optim import clear_gradients, needs_closure
 
@@ -43,7 +43,10 @@ class TrainingLoop:
         self._window = trainer.accumulate_grad_batches
         self._clip = trainer.gradient_clip_val
         self._transfer = run.transfer
-        self._step = self._training_step()
+        assert run.wrapped is not None, "a run that trains has wrapped its module"
+        self._wrapped = run.wrapped.module
+        self._own_step = takes_index(run.module.training_step)  # type: ignore[arg-type]
+        self._step = self._own_step if without_wrapper(self._wrapped) else self._wrapped
         self._context: AbstractContextManager[Any] | None = (
             hooks.forward_context() if hooks.changes("forward_context") else None
         )
@@ -63,14 +66,6 @@ class TrainingLoop:
         self._on_before_step = listeners("on_before_optimizer_step")
         self._on_before_clear = listeners("on_before_zero_grad")
 
-    def _training_step(self) -> Callable[[Any, int], Any]:
-        """Return what runs a step: the module's own method where nothing wraps it, else the wrapper."""
-        wrapped = self.run.wrapped
-        assert wrapped is not None, "a run that trains has wrapped its module"
-        if isinstance(wrapped, StepRouter) and wrapped._step is not None:
-            return wrapped._step
-        return wrapped
-
     def _agreed_total(self) -> int | None:
         """Return the batches per epoch, None if unknown; ranks whose loaders differ in length all take the shortest."""
         own = None
@@ -89,14 +84,13 @@ class TrainingLoop:
     def fit(self) -> None:
         """Run all epochs."""
         run = self.run
-        run.module.train()
-        if run.wrapped is not None:
-            run.wrapped.train()
+        self._wrapped.train()
         run.trainer.results = self.results
         run.events.fire("on_train_start")
         self.position.restore_random_state()
-        while not self._done():
-            self._epoch()
+        with run.router.running(self._own_step):
+            while not self._done():
+                self._epoch()
         run.events.fire("on_train_end")
 
     def _done(self) -> bool:
@@ -155,7 +149,7 @@ class TrainingLoop:
         elif micro.ends_window or self._skip_sync is None:
             outputs = self._forward_backward(batch, index, micro.window)
         else:
-            with self._skip_sync(self.run.wrapped):
+            with self._skip_sync(self._wrapped):
                 outputs = self._forward_backward(batch, index, micro.window)
         if micro.ends_window and not self._with_closure:
             self._end_window()
@@ -204,7 +198,7 @@ class TrainingLoop:
 
     def _clip_gradients(self, optimizer: Optimizer) -> None:
         algorithm = self.run.trainer.gradient_clip_algorithm
-        self.run.hooks.clip_gradients(self.run.wrapped, optimizer, self._clip, algorithm)
+        self.run.hooks.clip_gradients(self._wrapped, optimizer, self._clip, algorithm)
 
     def _count(self, stepped: bool) -> None:
         self.progress.global_step += 1

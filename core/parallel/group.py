@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -40,7 +41,16 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, start_timeo
             timeout=timedelta(seconds=timeout),
             device_id=device if device.index is not None else None,
         )
+    # a group that is still there when the interpreter ends takes its threads down with an abort
+    atexit.register(give_back)
     return True
+
+
+def give_back() -> None:
+    """Destroy the process group that :func:`form` formed, if it is still there."""
+    atexit.unregister(give_back)
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ class ProcessPerDeviceStrategy(Strategy):
     def with_sync_batchnorm(self, module: nn.Module) -> nn.Module:
         """Return ``module``, its batch-norm layers replaced by synchronised ones if the request asks for it."""
         asked = any("sync_batchnorm" in need.alternatives for need in self.plan.request.needs)
-        return nn.SyncBatchNorm.convert_sync_batchnorm(module) if asked else module
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module) if asked else module  # type: ignore[no-untyped-call]
 
     @hookimpl(wrapper=True)
     def setup_device(self, ranks: Ranks) -> Generator[None, torch.device, torch.device]:
@@ -118,6 +118,6 @@ class ProcessPerDeviceStrategy(Strategy):
 
     @hookimpl
     def teardown(self) -> None:
-        if self._owns_group and dist.is_initialized():
-            dist.destroy_process_group()
+        if self._owns_group:
+            group.give_back()
         self._owns_group = False

@@ -43,7 +43,9 @@ def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float
         except multiprocessing.ProcessExitedException as error:
             first = watcher.first_failure()
             what = str(error) if error.signal_name or first is None else first.what
-            raise (first if first and not error.signal_name else RankFailed(error.error_index, world_size, what)) from None
+            raise (
+                first if first and not error.signal_name else RankFailed(error.error_index, world_size, what)
+            ) from None
         except multiprocessing.ProcessRaisedException as error:
             raise watcher.first_failure() or RankFailed(error.error_index, world_size, str(error)) from None
         except BaseException:
