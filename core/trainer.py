@@ -278,6 +278,15 @@ class Trainer:
         """Return rank 0's ``value`` on every rank; every rank has to call it."""
         return self._run.hooks.broadcast(value) if self._run else value
 
+    def gather(self, number: float) -> list[float]:
+        """Return the ``number`` of every rank, in the order of the ranks; every rank has to call it."""
+        if self._run is None:
+            return [number]
+        ranks = self._run.ranks
+        numbers = torch.zeros(ranks.world_size, dtype=torch.float64, device=self._run.device)
+        numbers[ranks.global_rank] = number
+        return [float(each) for each in self._run.hooks.reduce(numbers, "sum")]
+
     def take(self, results: Results) -> None:
         """Keep the values of ``results`` for :attr:`callback_metrics` and :attr:`progress_bar_metrics`."""
         self._metrics.update(results.step_metrics() | results.epoch_metrics())

@@ -1,4 +1,4 @@
-"""Show progress: a live line in a terminal, one line per epoch elsewhere."""
+"""Show progress: a live bar in a terminal, and one line for each finished epoch, there and elsewhere."""
 
 from __future__ import annotations
 
@@ -12,135 +12,158 @@ from core.callbacks.base import Callback
 from core.data.nested import batch_size_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.console import Console, RenderableType
+    from rich.live import Live
 
     from core.trainer import Trainer
 
+BAR_WIDTH = 24
+
 
 class ProgressBar(Callback):
-    """A bar for each epoch with the values logged with ``prog_bar=True``, samples per second and the time left.
+    """A bar with samples per second, the time left, and the values logged with ``prog_bar=True``.
+
+    Each finished epoch leaves one line behind. Where there is no terminal, those lines are all.
 
     Args:
         refresh_every: seconds between two looks at the metrics; drawing costs milliseconds, so it is not every step.
-        console: where to draw; by default standard error, and plain lines when that is no terminal.
+        console: where to draw; standard error by default.
     """
 
     def __init__(self, refresh_every: float = 0.25, console: Console | None = None) -> None:
         self.refresh_every = refresh_every
         self._console = console
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        self._active = False
-        self._next = 0.0
+        self._live: Live | None = None
+        self._active = self._in_epoch = False
+        self._next = self._last = self._fit_start = self._epoch_start = 0.0
+        self._batches = self._batches_in_fit = 0
+        self._size = self._last_size = 1
+        self._total: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_console": None, "_bar": None, "_task": None}
+        return {**self.__dict__, "_console": None, "_live": None}
 
     def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
         self._active = trainer.is_global_zero
         if not self._active:
             return
         from rich.console import Console  # only the process that draws pays for the import
+        from rich.live import Live
 
-        console = self._console or Console(stderr=True)
-        self._console = console
+        self._console = self._console or Console(stderr=True)
         self._fit_start, self._batches_in_fit = time.monotonic(), 0
-        if console.is_terminal:
-            self._bar = _make_bar(console)
-            self._bar.start()
+        if self._console.is_interactive:
+            # a drawing thread would take turns with the training loop
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
 
     def on_train_epoch_start(self, trainer: Trainer, module: nn.Module) -> None:
         if not self._active:
             return
-        self._epoch_start = time.monotonic()
-        self._batches, self._size = 0, 1
-        self._total = trainer.num_training_batches
-        if self._bar is not None:
-            total = self._total
-            done = trainer.progress.batch
-            self._task = self._bar.add_task(_title(trainer), total=total, completed=done, speed="", left="", metrics="")
-            self._bar.refresh()
+        self._epoch_start = self._last = time.monotonic()
+        self._batches, self._total, self._in_epoch = 0, trainer.num_training_batches, True
+        self._draw(trainer, trainer.progress.batch)
 
     def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not self._active:
             return
         self._batches += 1
-        now = time.monotonic()
-        if now >= self._next:
+        self._last = now = time.monotonic()
+        if now >= self._next or self._batches == 1:
             self._next = now + self.refresh_every
-            self._size = batch_size_of(batch)
+            self._size = self._last_size = batch_size_of(batch)
             self._draw(trainer, batch_idx + 1)
+        elif batch_idx + 1 == self._total:
+            self._last_size = batch_size_of(batch)  # the last batch of an epoch is often smaller
 
     def on_validation_start(self, trainer: Trainer, module: nn.Module) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=f"{_title(trainer)} validating", refresh=True)
+        if self._in_epoch:
+            self._draw(trainer, trainer.progress.batch, "validating")
 
     def on_train_epoch_end(self, trainer: Trainer, module: nn.Module) -> None:
         if not self._active:
             return
+        self._in_epoch = False
         self._batches_in_fit += self._batches
-        seconds = time.monotonic() - self._epoch_start
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=_title(trainer))
-            self._draw(trainer, trainer.progress.batch)
-            self._bar.stop_task(self._task)
-        elif self._console is not None:
-            rate = f"{self._batches * self._size * trainer.world_size / max(seconds, 1e-9):.0f} samples/s"
-            text = f"{_title(trainer)}  {format_metrics(trainer.progress_bar_metrics)}  {rate}  {seconds:.1f} s"
-            self._console.print(text, highlight=False, soft_wrap=True)
-
-    def _draw(self, trainer: Trainer, done: int) -> None:
-        if self._bar is None or self._task is None:
-            return
-        seconds = max(time.monotonic() - self._epoch_start, 1e-9)
-        rate = self._batches * self._size * trainer.world_size / seconds
-        self._bar.update(
-            self._task,
-            completed=done,
-            speed=f"{rate:,.0f} samples/s",
-            left=self._time_left(trainer, done),
-            metrics=format_metrics(trainer.progress_bar_metrics),
-            refresh=True,
-        )
-
-    def _time_left(self, trainer: Trainer, done: int) -> str:
-        """Return the time until all epochs are done, going by this fit so far."""
-        if self._total is None or trainer.max_epochs < 0:
-            return ""
-        behind = self._batches_in_fit + self._batches
-        ahead = self._total - done + self._total * (trainer.max_epochs - trainer.current_epoch - 1)
-        seconds = ahead * (time.monotonic() - self._fit_start) / max(behind, 1)
-        minutes, rest = divmod(int(seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{rest:02} left"
+        if self._console is not None:
+            seconds = time.monotonic() - self._epoch_start
+            parts = [_title(trainer), f"{seconds:.1f} s", self._speed(trainer)]
+            text = "  ".join([*parts, format_metrics(_over_epoch(trainer))])
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def teardown(self, trainer: Trainer, module: nn.Module, stage: str) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        self._bar, self._task, self._active = None, None, False
+        if self._live is not None:
+            self._live.transient = not self._in_epoch  # a run that was broken off leaves its bar to look at
+            self._live.stop()
+        self._live, self._active, self._in_epoch = None, False, False
+
+    def _draw(self, trainer: Trainer, done: int, doing: str = "") -> None:
+        if self._live is not None:
+            self._live.update(self._picture(trainer, done, doing), refresh=True)
+
+    def _picture(self, trainer: Trainer, done: int, doing: str) -> RenderableType:
+        """Return the bar, the values beside it where the terminal is wide enough, else below."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar as Bar
+        from rich.table import Table
+        from rich.text import Text
+
+        count = f"{done}/{self._total}" if self._total is not None else f"{done}"
+        rest = [count, self._speed(trainer), doing or self._time_left(trainer, done)]
+        values = format_metrics(trainer.progress_bar_metrics)
+        row = Table.grid(padding=(0, 2, 0, 0))
+        bar = Bar(total=self._total, completed=done, width=BAR_WIDTH, pulse=self._total is None)
+        texts = [Text(text, no_wrap=True) for text in rest]
+        width = len("  ".join([_title(trainer), " " * BAR_WIDTH, *rest, values]))
+        beside = width < (self._console.width if self._console is not None else 0)
+        row.add_row(_title(trainer), bar, *texts, *([Text(values)] if beside else []))
+        return row if beside or not values else Group(row, Text(f"  {values}"))
+
+    def _speed(self, trainer: Trainer) -> str:
+        """Return the samples per second of this epoch over all ranks, taking the others' batches for as large."""
+        if not self._batches:
+            return ""
+        samples = (self._batches - 1) * self._size + self._last_size
+        rate = samples * trainer.world_size / max(self._last - self._epoch_start, 1e-9)
+        return f"{rate:,.0f} samples/s"
+
+    def _time_left(self, trainer: Trainer, done: int) -> str:
+        """Return the time until epochs or steps run out, going by this fit so far; "" where it has no known end."""
+        ahead = []
+        if self._total is not None and trainer.max_epochs >= 0:
+            ahead.append(self._total - done + self._total * (trainer.max_epochs - trainer.current_epoch - 1))
+        if trainer.max_steps >= 0:
+            ahead.append((trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
+        behind = self._batches_in_fit + self._batches
+        if not ahead or not behind:
+            return ""
+        return f"{format_time(min(ahead) * (time.monotonic() - self._fit_start) / behind)} left"
 
 
 def _title(trainer: Trainer) -> str:
-    of = f"/{trainer.max_epochs}" if trainer.max_epochs >= 0 else ""
-    return f"epoch {trainer.current_epoch + 1}{of}"
+    if trainer.max_epochs < 0:
+        return f"epoch {trainer.current_epoch + 1}"
+    return f"epoch {trainer.current_epoch + 1:>{len(str(trainer.max_epochs))}}/{trainer.max_epochs}"
+
+
+def _over_epoch(trainer: Trainer) -> dict[str, float]:
+    """Return what the finished epoch came to; values of single steps only if training logged nothing else."""
+    values, results = trainer.progress_bar_metrics, trainer.results
+    single = results.step_metrics(prog_bar=True) if results.epoch_metrics(prog_bar=True) else {}
+    return {name: value for name, value in values.items() if name not in single}
+
+
+def format_time(seconds: float) -> str:
+    """Return minutes and seconds, and hours where there are any."""
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
-    """Return ``name value`` pairs on one line."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+    """Return ``name value`` pairs on one line, the values as wide as each other where they are of common size."""
+    return "  ".join(f"{name} {_number(value)}" for name, value in metrics.items())
 
 
-def _make_bar(console: Console) -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}", style="dim"),
-        TextColumn("{task.fields[left]}", style="dim"),
-        TextColumn("{task.fields[metrics]}"),
-        console=console,
-        auto_refresh=False,  # a drawing thread would take turns with the training loop
-    )
+def _number(value: float) -> str:
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
