@@ -59,7 +59,7 @@ def detect_environment(environ: Mapping[str, str] | None = None) -> LaunchEnviro
     """Find out who started this process.
 
     Raises:
-        InvalidArgument: when a launcher's variable does not hold a whole number.
+        InvalidArgument: when a launcher's variable does not hold a whole number, or two contradict each other.
     """
     env = os.environ if environ is None else environ
     if env.get(OWN_PARENT) == str(os.getppid()):
@@ -79,7 +79,17 @@ def _read_ranks(env: Mapping[str, str]) -> Ranks:
     world = _whole(env, "WORLD_SIZE")
     local_world = _whole(env, "LOCAL_WORLD_SIZE", world)
     node = _whole(env, "GROUP_RANK", _whole(env, "NODE_RANK", 0))
-    return Ranks(_whole(env, "RANK"), _whole(env, "LOCAL_RANK"), node, world, local_world)
+    ranks = Ranks(_whole(env, "RANK"), _whole(env, "LOCAL_RANK"), node, world, local_world)
+    for name, rank, size_name, size in [
+        ("RANK", ranks.global_rank, "WORLD_SIZE", world),
+        ("LOCAL_RANK", ranks.local_rank, "LOCAL_WORLD_SIZE", local_world),
+    ]:
+        if not 0 <= rank < size:
+            raise InvalidArgument(
+                f"environment variables {name}={rank} and {size_name}={size} contradict each other; "
+                f"ranks go from 0 to {size_name} - 1"
+            )
+    return ranks
 
 
 def _whole(env: Mapping[str, str], name: str, default: int | None = None) -> int:
