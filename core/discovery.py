@@ -97,6 +97,8 @@ def scan_with_notes() -> Scan:
     points, notes = read_points(GROUPS)
     found = [Found(GROUPS[p.group], p.name, p.value, p.distribution, p.version) for p in points]
     found.sort(key=lambda f: (KINDS.index(f.kind), f.name, f.distribution))
+    if not any(item.builtin for item in found):
+        notes.append(f"{OWN_DISTRIBUTION} itself is not installed, only on the path, so its own plugins are missing")
     off = _turned_off(found, notes)
     return Scan(tuple(map(_read, _without_twins(f for f in found if f not in off))), tuple(notes), tuple(off))
 

@@ -124,7 +124,8 @@ def _own_packages() -> list[Finding]:
     from core.availability import package_problem
 
     findings = []
-    for requirement in map(Requirement, importlib_metadata.requires(OWN_DISTRIBUTION) or ()):
+    own = importlib_metadata.requires(OWN_DISTRIBUTION) if installed_version(OWN_DISTRIBUTION) else None
+    for requirement in map(Requirement, own or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             package = Package(requirement.name, str(requirement.specifier))
             findings.append(_package_finding(OWN_DISTRIBUTION, package, package_problem(package), "broken"))

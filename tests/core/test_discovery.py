@@ -3,7 +3,7 @@
 import pytest
 
 from core.declarations import API
-from core.discovery import scan
+from core.discovery import scan, scan_with_notes
 from core.errors import InvalidArgument, PluginBroken
 from core.registry import get_registry
 
@@ -182,3 +182,10 @@ def test_implementation_is_not_imported(site):
     site.plugin("acme", "strategy", "ring", implementation="acme_impl:Ring")
     (site.folder / "acme_impl.py").write_text("raise SystemExit('imported')")
     assert site.registry().find("strategy", "ring").failure is None
+
+
+def test_our_own_distribution_is_missing(monkeypatch):
+    """Where our packages are on the path but not installed, a note says why no built-in plugin is there."""
+    monkeypatch.setattr("core.discovery.read_points", lambda groups: ([], []))
+    (note,) = scan_with_notes().notes
+    assert note.startswith("interlock itself is not installed")
