@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     registry = load_registry()
     given = given_names(args)
     chosen = _compatible(registry, given) if given else None
-    partners = _partners(registry)
+    pairs = _pairs(registry)
     rows = [
-        _row(registry, item, partners)
+        _row(registry, item, pairs)
         for kind in KINDS
         if args.kind in (None, kind)
         for item in registry.of_kind(kind)
@@ -77,28 +77,36 @@ def _compatible(registry: Registry, given: dict[Kind, str]) -> set[tuple[Kind, s
     }
 
 
-def _partners(registry: Registry) -> dict[tuple[Kind, str], dict[Kind, set[str]]]:
-    """Return for each plugin the names of the other kinds with which some combination is valid."""
-    partners: dict[tuple[Kind, str], dict[Kind, set[str]]] = {
-        (kind, name): {other: set() for other in KINDS if other != kind}
-        for kind in KINDS
-        for name, _ in registry.sound(kind)
-    }
-    for trio in registry.parties({}):
-        if violations([party for _, party in trio], OPEN):
+Pairs = dict[tuple[Kind, Kind], set[tuple[str, str]]]
+
+
+def _pairs(registry: Registry) -> Pairs:
+    """Return every two names that some valid combination holds, by their kinds, in both orders."""
+    by_precision: set[tuple[str, str]] = set()
+    by_strategy: set[tuple[str, str]] = set()
+    without_hardware: set[tuple[str, str]] = set()
+    for (a, accelerator), (p, precision), (s, strategy) in registry.parties({}):
+        # most combinations tell nothing new, and need not be judged
+        if (a, p) in by_precision and (a, s) in by_strategy and (p, s) in without_hardware:
             continue
-        names = {kind: reference for kind, (reference, _) in zip(KINDS, trio, strict=True)}
-        for kind, name in names.items():
-            for other, found in partners[kind, name].items():
-                found.add(names[other])
-    return partners
+        if not violations([accelerator, precision, strategy], OPEN):
+            by_precision.add((a, p))
+            by_strategy.add((a, s))
+            without_hardware.add((p, s))
+    first, second, third = KINDS
+    one_way: Pairs = {(first, second): by_precision, (first, third): by_strategy, (second, third): without_hardware}
+    back = {(right, left): {(y, x) for x, y in names} for (left, right), names in one_way.items()}
+    return {**one_way, **back}
 
 
-def _row(registry: Registry, item: Found, partners: dict[tuple[Kind, str], dict[Kind, set[str]]]) -> Row:
-    reference = registry.reference(item)
-    mine = partners.get((item.kind, reference)) if item.declaration else None
-    works_with: Partners = {other: sorted(mine[other]) if mine else [] for other in KINDS if other != item.kind}
-    return Row(item, reference, *_status(registry, item), works_with)
+def _row(registry: Registry, item: Found, pairs: Pairs) -> Row:
+    name = registry.reference(item)
+    works_with: Partners = {
+        kind: sorted(other for me, other in pairs[item.kind, kind] if me == name and item.declaration)
+        for kind in KINDS
+        if kind != item.kind
+    }
+    return Row(item, name, *_status(registry, item), works_with)
 
 
 def _status(registry: Registry, item: Found) -> tuple[str, str]:
