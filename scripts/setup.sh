@@ -54,11 +54,16 @@ fi
 echo "installing interlock[$extra] into $VENV; this takes a minute or two (log: $log)" >&2
 if ! "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -c constraints.txt -e ".[$extra]" >"$log" 2>&1
 then
-    if grep -qE "Failed to establish a new connection|Temporary failure in name|timed out|Connection reset" "$log"; then
-        fail "the package index could not be reached; check the network (log: $log)"
-    fi
-    reason=$(grep -m 1 -E '^ *(ERROR|error):' "$log" || tail -n 1 "$log")
-    fail "pip says: ${reason#*ERROR: } (log: $log)"
+    # the first error is the cause; those after it report it again
+    reason=$(grep -m 1 -o -E 'ERROR: .*' "$log" || tail -n 1 "$log")
+    reason=${reason#ERROR: }
+    case $reason in
+    *" (from versions: none)"*)
+        name=${reason#*requirement }
+        reason="no package index answered for ${name% (from*}; check the network"
+        ;;
+    esac
+    fail "$reason (log: $log)"
 fi
 state >"$VENV/installed-$extra"
 if [ "$extra" = dev ]; then

@@ -85,6 +85,8 @@ class ProgressBar(Callback):
             return
         self._in_epoch = False
         self._batches_in_fit += self._batches
+        if self._live is not None:
+            self._live.update("")  # the line below takes the bar's place until the next epoch begins
         if self._console is not None:
             seconds = time.monotonic() - self._epoch_start
             parts = [_title(trainer), f"{seconds:.1f} s", self._speed(trainer)]

@@ -17,7 +17,8 @@ class CSVLogger(Logger):
     Args:
         save_dir: the folder for all runs.
         name: the folder for runs of this name; "" for none.
-        version: a number or a folder's name; None takes the first number that is free.
+        version: a number or a folder's name; None takes the first number that is free. Rows are added to a file
+            that is there already, as when a run is resumed.
         flush_every: rows that are held back at most.
     """
 
@@ -32,7 +33,6 @@ class CSVLogger(Logger):
         self._version = version
         self._flush_every = flush_every
         self._rows: list[dict[str, float]] = []
-        self._columns: list[str] = []
 
     @property
     def version(self) -> int | str:
@@ -61,29 +61,37 @@ class CSVLogger(Logger):
     def save(self) -> None:
         if not self._rows:
             return
-        new = sorted({key for row in self._rows for key in row} - set(self._columns))
-        if new and self._columns:
-            self._widen([*self._columns, *new])
-        elif new:
-            first = [key for key in ("epoch", "step") if key in new]
-            self._columns = first + [key for key in new if key not in first]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not self.path.exists()
-        with open(self.path, "a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns)
+        columns = self._header()
+        fresh, names = not columns, sorted({name for row in self._rows for name in row})
+        if fresh:
+            first = [name for name in ("epoch", "step") if name in names]
+            columns = first + [name for name in names if name not in first]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        elif new := [name for name in names if name not in columns]:
+            columns = self._widen([*columns, *new])
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
             if fresh:
                 writer.writeheader()
             writer.writerows(self._rows)
         self._rows.clear()
 
-    def _widen(self, columns: list[str]) -> None:
+    def _header(self) -> list[str]:
+        """Return the columns of the file as it is, also one that an earlier part of this run left."""
+        try:
+            with open(self.path, newline="", encoding="utf-8") as file:
+                return next(csv.reader(file), [])
+        except FileNotFoundError:
+            return []
+
+    def _widen(self, columns: list[str]) -> list[str]:
         """Write the file again with more columns: a metric came up that was not there before."""
-        with open(self.path, newline="") as file:
+        with open(self.path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         beside = self.path.with_name(f".{self.path.name}.partial")
-        with open(beside, "w", newline="") as file:
+        with open(beside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
         os.replace(beside, self.path)
-        self._columns = columns
+        return columns

@@ -44,6 +44,8 @@ class Series:
     each_step: bool
     epochs: list[float]
     values: list[float]
+    place: str = "epoch"
+    """What the numbers in ``epochs`` are: epochs that were done, or steps where the file has no epochs."""
 
 
 def plot_metrics(
@@ -65,14 +67,13 @@ def plot_metrics(
         InterlockError: when the file cannot be read or has nothing to draw, or matplotlib is not installed.
     """
     series = read_series(metrics)
-    known = list(dict.fromkeys(s.quantity for s in series))
+    known = list(dict.fromkeys(one.quantity for one in series))
     unknown = [name for name in quantities if name not in known]
     if unknown or not known:
-        raise InterlockError(
-            f"{os.fspath(metrics)} has no {', '.join(unknown) or 'metrics'}; it has {', '.join(known)}"
-        )
+        has = ", ".join(known) or "no metrics"
+        raise InterlockError(f"{os.fspath(metrics)} has {has}" + (f", but no {', '.join(unknown)}" if unknown else ""))
     wanted = list(quantities) or sorted(known, key=lambda name: not _is_good(name, _LOW_IS_GOOD))[:_MOST_PANELS]
-    figure = _draw({name: [s for s in series if s.quantity == name] for name in wanted}, title)
+    figure = make_figure([one for name in wanted for one in series if one.quantity == name], title)
     target = Path(picture)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -94,6 +95,7 @@ def read_series(metrics: str | os.PathLike[str]) -> list[Series]:
     except (OSError, UnicodeDecodeError) as error:
         raise InterlockError(f"cannot read {os.fspath(metrics)}: {error}") from error
     places = _epochs_done(rows)
+    place = "epoch" if all("epoch" in row and "step" in row for row in rows) else "step"
     series = []
     for name in dict.fromkeys(name for row in rows for name in row if name not in ("epoch", "step")):
         having = [index for index, row in enumerate(rows) if name in row]
@@ -102,7 +104,7 @@ def read_series(metrics: str | os.PathLike[str]) -> list[Series]:
         each_step = len(having) > len({rows[index].get("epoch") for index in having})
         stage = _STAGES[match[1] or "train"]
         values = [rows[index][name] for index in having]
-        series.append(Series(match[2], stage, each_step, [places[index] for index in having], values))
+        series.append(Series(match[2], stage, each_step, [places[index] for index in having], values, place))
     return series
 
 
@@ -154,22 +156,28 @@ def _epochs_done(rows: Sequence[Row]) -> list[float]:
     return [row["epoch"] + (row["step"] - starts[row["epoch"]]) / max(longest, 1.0) for row in rows]
 
 
-def _draw(panels: Mapping[str, Sequence[Series]], title: str) -> Figure:
+def make_figure(series: Sequence[Series], title: str = "") -> Figure:
+    """Return a figure with one panel for each quantity among ``series``, in their order.
+
+    Raises:
+        InterlockError: when matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure  # not pyplot: no window, no state beyond this figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
         from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         raise InterlockError(f'drawing needs matplotlib ({error})\n  hint: pip install "interlock[plot]"') from error
+    panels = {one.quantity: [other for other in series if other.quantity == one.quantity] for one in series}
     across = min(len(panels), 3)
     down = math.ceil(len(panels) / across)
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
     figure = Figure(figsize=(1.0 + 5.0 * across, 0.8 + 3.8 * down), dpi=130, layout=layout)
     if title:
         figure.suptitle(title, fontsize=13)
-    for place, (quantity, series) in enumerate(panels.items(), start=1):
+    for place, (quantity, curves) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(down, across, place)
-        _draw_panel(axes, _NAMES.get(quantity, quantity), series)
+        _draw_panel(axes, _NAMES.get(quantity, quantity), curves)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=9, steps=[1, 2, 5, 10]))
     return figure
 
@@ -181,7 +189,7 @@ def _draw_panel(axes: Axes, name: str, series: Sequence[Series]) -> None:
         marker = "o" if len(one.values) == 1 else ""
         label = f"{one.stage}, single steps" if one.each_step else one.stage
         if best is not None and one is best[0]:
-            label += f" (best {best[2]:.4g}, epoch {best[1]:g})"
+            label += f" (best {best[2]:.4g}, {one.place} {best[1]:g})"
         axes.plot(
             one.epochs,
             one.values,
@@ -195,7 +203,7 @@ def _draw_panel(axes: Axes, name: str, series: Sequence[Series]) -> None:
         colour = _COLOURS[best[0].stage]
         axes.plot(best[1], best[2], "o", markersize=8, color=colour, markeredgecolor="white", zorder=5)
     axes.set_title(name[:1].upper() + name[1:], fontsize=11)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel(series[0].place)
     axes.set_ylabel(name)
     if _is_good(series[0].quantity, _LOW_IS_GOOD):
         _use_log_scale(axes, series)
