@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from core.callbacks import Callback as Callback
     from core.callbacks import ModelCheckpoint as ModelCheckpoint
+    from core.data.combined import CombinedLoader as CombinedLoader
+    from core.datamodule import DataModule as DataModule
     from core.loggers import CSVLogger as CSVLogger
     from core.loggers import Logger as Logger
     from core.module import Module as Module
@@ -23,6 +25,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "CSVLogger": "core.loggers",
     "Callback": "core.callbacks",
+    "CombinedLoader": "core.data.combined",
+    "DataModule": "core.datamodule",
     "Logger": "core.loggers",
     "ModelCheckpoint": "core.callbacks",
     "Module": "core.module",

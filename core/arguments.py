@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+
 from core.errors import InvalidArgument, WrongType
 
 
@@ -27,7 +30,7 @@ def limit(name: str, value: object) -> int | float:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WrongType(f"{name} must be a number of batches or a fraction, not {type(value).__name__} {value!r}")
-    if value < 0 or (isinstance(value, float) and value > 1):
+    if not value >= 0 or (isinstance(value, float) and value > 1):
         raise InvalidArgument(f"{name}={value} must be a whole number of at least 0, or a fraction from 0.0 to 1.0")
     return value
 
@@ -48,6 +51,42 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise InvalidArgument(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
     return str(value)
+
+
+def duration(name: str, value: object) -> timedelta | None:
+    """Return a time given as a timedelta, its keywords in a dict, or ``"DD:HH:MM:SS"``."""
+    if value is None or isinstance(value, timedelta):
+        return value
+    if isinstance(value, Mapping):
+        try:
+            return timedelta(**value)
+        except TypeError as error:
+            raise InvalidArgument(f"{name}={value!r} has a key that timedelta does not know: {error}") from None
+    if not isinstance(value, str):
+        raise WrongType(f"{name} must be a timedelta, a dict or 'DD:HH:MM:SS', not {type(value).__name__} {value!r}")
+    parts = value.split(":")
+    if len(parts) != 4 or not all(part.isdigit() for part in parts):
+        raise InvalidArgument(f"{name}={value!r} must have the form 'DD:HH:MM:SS'")
+    days, hours, minutes, seconds = map(int, parts)
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def validation_interval(name: str, value: object) -> int | float:
+    """Return ``val_check_interval``: a number of batches from 1, or a fraction of an epoch up to 1.0."""
+    if value is None:
+        return 1.0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongType(f"{name} must be a number of batches or a fraction, not {type(value).__name__} {value!r}")
+    if not value > 0 or (isinstance(value, float) and value > 1):
+        raise InvalidArgument(f"{name}={value} must be a whole number of at least 1, or a fraction above 0.0 up to 1.0")
+    return value
+
+
+def dev_run(name: str, value: object) -> int:
+    """Return the number of batches of a quick try: True is 1, False none."""
+    if isinstance(value, bool):
+        return int(value)
+    return whole(name, value, least=0)
 
 
 def batches_within(limit: int | float, length: int | None, name: str) -> int | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from core.errors import InterlockError
+from core.hyperparameters import HyperparametersMixin
+from core.loops.manual import ManualOptimization
 
 if TYPE_CHECKING:
+    from core.loggers import Logger
     from core.trainer import Trainer
 
 
-class Module(nn.Module):
+class Module(HyperparametersMixin, nn.Module):
     """An ``nn.Module`` that the Trainer can run.
 
     Write ``training_step(batch, batch_idx)`` and ``configure_optimizers()``; add ``validation_step`` and any
@@ -23,6 +28,9 @@ class Module(nn.Module):
     """
 
     _trainer: Trainer | None = None
+    automatic_optimization = True
+    """False: ``training_step`` runs backward and the optimizers itself."""
+    strict_loading = True
 
     @property
     def trainer(self) -> Trainer:
@@ -43,6 +51,14 @@ class Module(nn.Module):
         return torch.empty(0).device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first floating-point parameter or buffer."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.is_floating_point():
+                return tensor.dtype
+        return torch.get_default_dtype()
+
+    @property
     def current_epoch(self) -> int:
         """The running epoch, from 0."""
         return self._trainer.current_epoch if self._trainer else 0
@@ -57,46 +73,173 @@ class Module(nn.Module):
         """This process's number among all processes of the run."""
         return self._trainer.global_rank if self._trainer else 0
 
+    @property
+    def local_rank(self) -> int:
+        """This process's number on its node."""
+        return self._trainer.local_rank if self._trainer else 0
+
+    @property
+    def logger(self) -> Logger | None:
+        """The first logger of the run."""
+        return self._trainer.logger if self._trainer else None
+
+    @property
+    def loggers(self) -> list[Logger]:
+        """The loggers of the run."""
+        return self._trainer.loggers if self._trainer else []
+
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        """Return the module's forward of ``batch``; override it for anything else."""
+        return self(batch)
+
     def log(
         self,
         name: str,
-        value: Tensor | float,
+        value: Any,
         prog_bar: bool = False,
         logger: bool = True,
         on_step: bool | None = None,
         on_epoch: bool | None = None,
         reduce_fx: str | Callable[..., Any] = "mean",
+        enable_graph: bool = False,
         sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
         batch_size: int | None = None,
+        metric_attribute: str | None = None,
+        rank_zero_only: bool = False,
     ) -> None:
         """Log one number.
 
         Args:
             name: under which it appears; both step and epoch values wanted: ``name_step`` and ``name_epoch``.
-            value: a number, or a tensor of one element on any device; it is detached, and not read before it is
-                shown.
+            value: a number, a tensor of one element on any device, or a metric object with ``compute`` and ``reset``;
+                a tensor is detached, and not read before it is shown.
             prog_bar: show it in the progress bar.
             logger: hand it to the loggers.
             on_step: keep the value of each step; by default in training only.
             on_epoch: keep the value over the epoch; by default in evaluation only.
             reduce_fx: over the epoch: ``"mean"`` (weighted by batch size), ``"sum"``, ``"min"`` or ``"max"``.
+            enable_graph, sync_dist_group, metric_attribute: accepted and without effect here.
             sync_dist: bring it together across ranks; every rank must log it.
+            add_dataloader_idx: with several loaders, make the loader's number part of the name.
             batch_size: weight in the mean; by default the first dimension of the batch's first tensor.
+            rank_zero_only: log on rank 0 only.
 
         Raises:
             InterlockError: outside a run.
         """
-        self.trainer.results.log(name, value, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist, batch_size)
+        trainer = self._trainer
+        if trainer is None or trainer.results is None:
+            raise InterlockError(f"log({name!r}) was called outside a run")
+        if rank_zero_only and trainer.global_rank != 0:
+            return
+        trainer.results.log(
+            name, value, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist, batch_size, add_dataloader_idx
+        )
 
-    def log_dict(self, values: Mapping[str, Tensor | float], **how: Any) -> None:
+    def log_dict(self, dictionary: Mapping[str, Any], **how: Any) -> None:
         """Log several numbers with the same keywords as :meth:`log`."""
-        for name, value in values.items():
+        for name, value in dictionary.items():
             self.log(name, value, **how)
 
     def print(self, *values: object, **how: Any) -> None:
         """Print on rank 0 only."""
         if self.global_rank == 0:
             print(*values, **how)
+
+    def all_gather(self, data: Any) -> Any:
+        """Return the tensors of every rank, stacked along a new first dimension of size ``world_size``."""
+        from core.data.nested import map_tensors
+
+        run = self.trainer._run
+        if run is None or run.ranks.world_size == 1:
+            return map_tensors(data, lambda tensor: tensor.unsqueeze(0))
+
+        def gather(tensor: Tensor) -> Tensor:
+            table = torch.zeros(run.ranks.world_size, *tensor.shape, dtype=tensor.dtype, device=run.device)
+            table[run.ranks.global_rank] = tensor.detach()
+            return run.hooks.reduce(table, "sum")  # type: ignore[no-any-return]
+
+        return map_tensors(data, gather)
+
+    def freeze(self) -> None:
+        """Take ``requires_grad`` from all parameters and go to eval mode."""
+        self.requires_grad_(False).eval()
+
+    def unfreeze(self) -> None:
+        """Give all parameters ``requires_grad`` and go to training mode."""
+        self.requires_grad_(True).train()
+
+    # ------------------------------------------------------------------ optimization
+
+    def optimizers(self) -> Any:
+        """Return the optimizer, or the list of them; their ``step`` goes through the run's plugins."""
+        handles = ManualOptimization.of(self.trainer).handles
+        return handles[0] if len(handles) == 1 else list(handles)
+
+    def lr_schedulers(self) -> Any:
+        """Return the scheduler, the list of them, or None."""
+        schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        return schedulers[0] if len(schedulers) == 1 else schedulers or None
+
+    def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Differentiate ``loss`` in place of ``loss.backward()``, so that the precision and the strategy take part."""
+        ManualOptimization.of(self.trainer).backward(loss, *args, **kwargs)
+
+    def toggle_optimizer(self, optimizer: Any) -> None:
+        """Let only the parameters of ``optimizer`` require gradients."""
+        ManualOptimization.of(self.trainer).toggle(optimizer)
+
+    def untoggle_optimizer(self, optimizer: Any) -> None:
+        """Put back what :meth:`toggle_optimizer` took."""
+        ManualOptimization.of(self.trainer).untoggle()
+
+    @contextmanager
+    def toggled_optimizer(self, optimizer: Any) -> Iterator[None]:
+        """Toggle inside."""
+        self.toggle_optimizer(optimizer)
+        try:
+            yield
+        finally:
+            self.untoggle_optimizer(optimizer)
+
+    def clip_gradients(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients of ``optimizer`` with the Trainer's settings, or these."""
+        ManualOptimization.of(self.trainer).clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip between unscaling and the step; override it to clip in another way."""
+        self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        """Step; override it to do something around it, and call ``optimizer.step(closure=optimizer_closure)``."""
+        optimizer.step(closure=optimizer_closure)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Set gradients to None; override it to do it in another way."""
+        optimizer.zero_grad()
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """Step a scheduler; override it for one whose ``step`` takes other arguments."""
+        if metric is None:
+            scheduler.step()
+        else:
+            scheduler.step(metric)
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Differentiate; override it to do something around it."""
+        loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_trainer": None}

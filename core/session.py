@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,8 +19,26 @@ from core.errors import InvalidArgument
 OWN_PARENT = "INTERLOCK_PARENT"
 """Set for a process that Interlock started by running the script again: the pid of the one that did."""
 
-START_FOLDER = os.getcwd()
-"""The folder in which this program was when it imported Interlock; ranks that run it again start there."""
+
+def start_folder() -> str:
+    """Return the folder that this program was started in, as far as it shows, else the one that it is in now.
+
+    It shows in a script's path as it was given, and for ``-m`` in the first place that modules are sought in.
+    """
+    main = sys.modules.get("__main__")
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if path and spec is not None and sys.path and os.path.isabs(sys.path[0]):
+        names = spec.name.split(".")
+        if os.path.splitext(path)[0] == os.path.join(sys.path[0], *names):
+            return sys.path[0]
+    given = os.path.normpath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    if path and given and not os.path.isabs(given) and path.endswith(os.sep + given):
+        return path[: -len(given) - 1] or os.sep
+    return os.getcwd()
+
+
+START_FOLDER = start_folder()
+"""The folder in which ranks that run this program again start."""
 
 _LAUNCHER_SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -59,12 +79,19 @@ def detect_environment(environ: Mapping[str, str] | None = None) -> LaunchEnviro
     """Find out who started this process.
 
     Raises:
-        InvalidArgument: when a launcher's variable does not hold a whole number, or two contradict each other.
+        InvalidArgument: when a launcher's variable does not hold a whole number, two contradict each other, or they
+            are a rank's own and this process is not that rank.
     """
     env = os.environ if environ is None else environ
     if env.get(OWN_PARENT) == str(os.getppid()):
         ranks = _read_ranks(env)
         return LaunchEnvironment("interlock", f"rank {ranks.global_rank} started by process {env[OWN_PARENT]}", ranks)
+    if OWN_PARENT in env and "TORCHELASTIC_RUN_ID" not in env:
+        raise InvalidArgument(
+            f"environment variable {OWN_PARENT}={env[OWN_PARENT]} makes this process a rank of process "
+            f"{env[OWN_PARENT]}, which did not start it or has ended\n"
+            f"  hint: a program that a rank starts inherits its variables; leave out {OWN_PARENT}, RANK and WORLD_SIZE"
+        )
     missing = [name for name in _LAUNCHER_SET if name not in env]
     if not missing:
         who = "torchrun" if "TORCHELASTIC_RUN_ID" in env else "a launcher that sets RANK and WORLD_SIZE"
@@ -100,3 +127,18 @@ def _whole(env: Mapping[str, str], name: str, default: int | None = None) -> int
         return int(str(text))
     except ValueError:
         raise InvalidArgument(f"environment variable {name}={text!r} is not a whole number") from None
+
+
+def end_with_parent(parent: int) -> None:
+    """End this process as soon as process ``parent`` is gone, so that no rank is left over."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)  # the main thread may sit in an exchange with a rank that is gone
+
+    threading.Thread(target=watch, name="interlock-parent-watch", daemon=True).start()
+
+
+if os.environ.get(OWN_PARENT) == str(os.getppid()):
+    end_with_parent(os.getppid())  # from here on, for much may happen before the run begins

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from core import arguments
-from core.callbacks import Callback, ModelCheckpoint, ProgressBar
-from core.errors import InterlockError, InvalidArgument, WrongType
+from core.assembly import make_callbacks, make_loggers
+from core.callbacks import Callback
+from core.data.source import DataSource
+from core.errors import InterlockError
 from core.instances import split_instances
-from core.loggers import CSVLogger, Logger
+from core.loggers import Logger
 from core.loops.progress import Progress
-from core.loops.stage import FitStage, Stage, StageResult, ValidateStage
+from core.past import refuse_past
+from core.readings import Readings
 from core.registry import get_registry
 from core.request import Features, Request
+from core.stages import EvaluateStage, FitStage, Stage, StageResult
 
 if TYPE_CHECKING:
-    from core.loops.run import Run
     from core.metrics import Results
     from core.plan import Plan
 
@@ -30,7 +32,7 @@ SAVE_TIMEOUT = 30.0
 """Seconds within which all ranks must come to a save; they come from the same step, so they are close."""
 
 
-class Trainer:
+class Trainer(Readings):
     """Trains a module with an accelerator, a precision and a strategy, each a plugin chosen by name.
 
     Making one resolves the plan (``print(trainer.plan)``) and changes nothing else: no process starts, no
@@ -42,20 +44,33 @@ class Trainer:
         devices: a count, a list of indices, -1 for all, or "auto"; see :mod:`core.spellings`.
         num_nodes: number of machines.
         precision: a name such as ``"bf16-mixed"``, a number such as 16, a configured instance; None is 32-true.
+        logger: one or several; None or True is a CSV file, False none.
+        callbacks: one or several.
+        fast_dev_run: try the code with one batch (True) or so many of each loader, without files.
         max_epochs: epochs to train; None is 1000 unless ``max_steps`` is given, -1 has no limit.
+        min_epochs, min_steps: train at least so long, whoever wishes to stop.
         max_steps: optimizer steps to train; -1 has no limit.
+        max_time: time to train: a timedelta, its keywords in a dict, or ``"DD:HH:MM:SS"``.
+        limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches: batches per epoch, or a
+            fraction of them.
+        overfit_batches: train and validate on so many batches, or a fraction, in the same order in every epoch.
+        val_check_interval: validate after so many batches, or this fraction of an epoch.
+        check_val_every_n_epoch: validate in every n-th epoch; None counts batches across epochs.
+        num_sanity_val_steps: batches of validation before training; -1 all, 0 none.
+        log_every_n_steps: how often step values go to the loggers.
+        enable_checkpointing: save checkpoints even where no ModelCheckpoint is among the callbacks.
+        enable_progress_bar: show progress.
+        enable_model_summary: show the module's parts and sizes before training.
         accumulate_grad_batches: micro-batches per optimizer step; a shorter last window is divided by its own size.
         gradient_clip_val: where gradients are clipped, None or 0 for not at all.
         gradient_clip_algorithm: ``"norm"`` (the global norm over all ranks' parameters) or ``"value"``.
-        limit_train_batches, limit_val_batches: batches per epoch, or a fraction of them.
-        check_val_every_n_epoch: validate at the end of every n-th epoch.
-        callbacks: one or several.
-        logger: one or several; None or True is a CSV file, False none.
-        enable_checkpointing: save checkpoints even where no ModelCheckpoint is among the callbacks.
-        enable_progress_bar: show progress.
-        log_every_n_steps: how often step values go to the loggers.
-        sync_batchnorm: compute batch-norm statistics over all ranks.
+        deterministic: use deterministic algorithms during runs; ``"warn"`` only warns where there is none.
+        benchmark: let cuDNN try out kernels during runs.
+        inference_mode: evaluate under ``torch.inference_mode`` rather than ``torch.no_grad``.
         use_distributed_sampler: give each rank its own part of the loaders.
+        detect_anomaly: find the operation that made a gradient NaN; slow.
+        sync_batchnorm: compute batch-norm statistics over all ranks.
+        reload_dataloaders_every_n_epochs: make the training loader anew every n epochs; 0 never.
         default_root_dir: where logs and checkpoints go; the current folder by default.
 
     Raises:
@@ -73,99 +88,198 @@ class Trainer:
         precision: str | int | object | None = None,
         logger: bool | Logger | Sequence[Logger] | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
+        fast_dev_run: bool | int = False,
         max_epochs: int | None = None,
+        min_epochs: int | None = None,
         max_steps: int = -1,
+        min_steps: int | None = None,
+        max_time: str | timedelta | Mapping[str, int] | None = None,
         limit_train_batches: int | float | None = None,
         limit_val_batches: int | float | None = None,
-        check_val_every_n_epoch: int = 1,
+        limit_test_batches: int | float | None = None,
+        limit_predict_batches: int | float | None = None,
+        overfit_batches: int | float = 0.0,
+        val_check_interval: int | float | None = None,
+        check_val_every_n_epoch: int | None = 1,
+        num_sanity_val_steps: int | None = None,
         log_every_n_steps: int = 50,
-        enable_checkpointing: bool = True,
-        enable_progress_bar: bool = True,
+        enable_checkpointing: bool | None = None,
+        enable_progress_bar: bool | None = None,
+        enable_model_summary: bool | None = None,
         accumulate_grad_batches: int = 1,
         gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str = "norm",
-        sync_batchnorm: bool = False,
+        gradient_clip_algorithm: str | None = None,
+        deterministic: bool | Literal["warn"] | None = None,
+        benchmark: bool | None = None,
+        inference_mode: bool = True,
         use_distributed_sampler: bool = True,
+        detect_anomaly: bool = False,
+        sync_batchnorm: bool = False,
+        reload_dataloaders_every_n_epochs: int = 0,
         default_root_dir: str | os.PathLike[str] | None = None,
+        **past: object,
     ) -> None:
-        whole, flag = arguments.whole, arguments.flag
+        whole, flag, limit = arguments.whole, arguments.flag, arguments.limit
+        refuse_past(past, Trainer.__init__.__annotations__)
+        self.fast_dev_run = arguments.dev_run("fast_dev_run", fast_dev_run)
         self.max_steps = whole("max_steps", max_steps, least=-1)
-        default_epochs = UNBOUNDED_EPOCHS if max_steps < 0 else -1
-        self.max_epochs = whole("max_epochs", default_epochs if max_epochs is None else max_epochs, least=-1)
+        self.max_time = arguments.duration("max_time", max_time)
+        endless = max_steps < 0 and max_time is None
+        self.max_epochs = whole("max_epochs", _or(max_epochs, UNBOUNDED_EPOCHS if endless else -1), least=-1)
+        self.min_epochs = whole("min_epochs", _or(min_epochs, 0), least=0)
+        self.min_steps = whole("min_steps", _or(min_steps, 0), least=0)
+        self.limit_train_batches = limit("limit_train_batches", limit_train_batches)
+        self.limit_val_batches = limit("limit_val_batches", limit_val_batches)
+        self.limit_test_batches = limit("limit_test_batches", limit_test_batches)
+        self.limit_predict_batches = limit("limit_predict_batches", limit_predict_batches)
+        self.overfit_batches = limit("overfit_batches", overfit_batches)
+        self.val_check_interval = arguments.validation_interval("val_check_interval", val_check_interval)
+        self.check_val_every_n_epoch = check_val_every_n_epoch
+        if check_val_every_n_epoch is not None:
+            whole("check_val_every_n_epoch", check_val_every_n_epoch, least=1)
+        self.num_sanity_val_steps = whole("num_sanity_val_steps", _or(num_sanity_val_steps, 2), least=-1)
+        self.log_every_n_steps = whole("log_every_n_steps", log_every_n_steps, least=1)
         self.accumulate_grad_batches = whole("accumulate_grad_batches", accumulate_grad_batches, least=1)
         self.gradient_clip_val = arguments.clip_value("gradient_clip_val", gradient_clip_val)
         algorithms = ("norm", "value")
-        self.gradient_clip_algorithm = arguments.choice("gradient_clip_algorithm", gradient_clip_algorithm, algorithms)
-        self.limit_train_batches = arguments.limit("limit_train_batches", limit_train_batches)
-        self.limit_val_batches = arguments.limit("limit_val_batches", limit_val_batches)
-        self.check_val_every_n_epoch = whole("check_val_every_n_epoch", check_val_every_n_epoch, least=1)
-        self.log_every_n_steps = whole("log_every_n_steps", log_every_n_steps, least=1)
+        algorithm = _or(gradient_clip_algorithm, "norm")
+        self.gradient_clip_algorithm = arguments.choice("gradient_clip_algorithm", algorithm, algorithms)
+        self.deterministic = deterministic if deterministic in (None, "warn") else flag("deterministic", deterministic)
+        self.benchmark = None if benchmark is None else flag("benchmark", benchmark)
+        self.inference_mode = flag("inference_mode", inference_mode)
         self.use_distributed_sampler = flag("use_distributed_sampler", use_distributed_sampler)
-        self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
+        self.detect_anomaly = flag("detect_anomaly", detect_anomaly)
+        every = "reload_dataloaders_every_n_epochs"
+        self.reload_dataloaders_every_n_epochs = whole(every, reload_dataloaders_every_n_epochs, least=0)
+        self.default_root_dir = os.fspath(_or(default_root_dir, os.getcwd()))
         features = Features(
             self.gradient_clip_val,
             self.gradient_clip_algorithm,
             self.accumulate_grad_batches,
             flag("sync_batchnorm", sync_batchnorm),
         )
+        checkpointing = flag("enable_checkpointing", _or(enable_checkpointing, True))
+        bar = flag("enable_progress_bar", _or(enable_progress_bar, True))
+        summary = flag("enable_model_summary", _or(enable_model_summary, True))
+        self._apply_quick_modes()
+        self.plan: Plan = self._resolve(accelerator, precision, strategy, devices, num_nodes, features)
+        trying = self.fast_dev_run > 0
+        self.loggers = make_loggers(False if trying else logger, self.default_root_dir)
+        self.callbacks = make_callbacks(callbacks, checkpointing, bar, summary, trying)
+        self.progress = Progress()
+        self.should_stop = False
+        self.results: Results | None = None
+        self._start_readings()
+
+    def _resolve(
+        self,
+        accelerator: object,
+        precision: object,
+        strategy: object,
+        devices: object,
+        num_nodes: object,
+        features: Features,
+    ) -> Plan:
         registry = get_registry()
         given = {"accelerator": accelerator, "precision": precision, "strategy": strategy}
         names, self._instances, options = split_instances(registry, given)
-        self.plan: Plan = registry.resolve(
+        return registry.resolve(
             Request.build(**names, devices=devices, num_nodes=num_nodes, features=features, options=options)
         )
-        self.loggers = _loggers(logger, self.default_root_dir)
-        checkpointing = flag("enable_checkpointing", enable_checkpointing)
-        bar = flag("enable_progress_bar", enable_progress_bar)
-        self.callbacks = _callbacks(callbacks, checkpointing, bar)
-        self.progress = Progress()
-        self.should_stop = False
-        self.validating = False
-        self.results: Results = None  # type: ignore[assignment]  # set by the loops, read inside runs only
-        self._metrics: dict[str, float] = {}
-        self._bar_metrics: dict[str, float] = {}
-        self._run: Run | None = None
+
+    def _apply_quick_modes(self) -> None:
+        """Let ``fast_dev_run`` and ``overfit_batches`` decide the limits that follow from them."""
+        if self.fast_dev_run:
+            batches = self.fast_dev_run
+            self.max_epochs, self.max_steps, self.num_sanity_val_steps = 1, batches, 0
+            self.limit_train_batches = self.limit_val_batches = batches
+            self.limit_test_batches = self.limit_predict_batches = batches
+            self.val_check_interval, self.check_val_every_n_epoch = 1.0, 1
+        elif self.overfit_batches:
+            self.limit_train_batches = self.limit_val_batches = self.overfit_batches
 
     # ------------------------------------------------------------------ runs
 
     def fit(
         self,
-        module: nn.Module,
+        model: nn.Module,
         train_dataloaders: Any = None,
         val_dataloaders: Any = None,
+        datamodule: Any = None,
         ckpt_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Train ``module``, and validate it at the end of epochs where it has a ``validation_step`` and loaders.
+        """Train ``model``, and validate it where it has a ``validation_step`` and there are loaders.
 
         Args:
-            module: with ``training_step`` and ``configure_optimizers``; any ``nn.Module`` that has them.
-            train_dataloaders: a DataLoader, or any iterable of batches.
+            model: with ``training_step`` and ``configure_optimizers``; any ``nn.Module`` that has them.
+            train_dataloaders: a DataLoader, any iterable of batches, or a dict or list of DataLoaders to read together.
             val_dataloaders: one, or a list of them.
-            ckpt_path: a checkpoint to go on from.
+            datamodule: an object with ``train_dataloader`` and the like, in place of loaders.
+            ckpt_path: a checkpoint to go on from; ``"last"`` and ``"best"`` ask the ModelCheckpoint.
 
         Raises:
             InterlockError: when the module lacks a method, or the checkpoint does not fit.
             RankFailed: when another process of the run failed.
         """
         self.should_stop = False
-        self._start(FitStage(module, train_dataloaders, val_dataloaders, _path(ckpt_path)))
+        given, datamodule = _data(datamodule, train=train_dataloaders, validation=val_dataloaders)
+        self._start(FitStage(model, DataSource(given, datamodule), self._checkpoint_path(ckpt_path)))
 
     def validate(
         self,
-        module: nn.Module,
+        model: nn.Module,
         dataloaders: Any = None,
         ckpt_path: str | os.PathLike[str] | None = None,
         verbose: bool = True,
+        datamodule: Any = None,
     ) -> list[dict[str, float]]:
-        """Run the module's ``validation_step`` over the loaders.
+        """Run the module's ``validation_step`` over the loaders; return the metrics of each loader."""
+        return self._evaluate("validate", "validation", model, dataloaders, ckpt_path, verbose, datamodule)
+
+    def test(
+        self,
+        model: nn.Module,
+        dataloaders: Any = None,
+        ckpt_path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+        datamodule: Any = None,
+    ) -> list[dict[str, float]]:
+        """Run the module's ``test_step`` over the loaders; return the metrics of each loader."""
+        return self._evaluate("test", "test", model, dataloaders, ckpt_path, verbose, datamodule)
+
+    def predict(
+        self,
+        model: nn.Module,
+        dataloaders: Any = None,
+        datamodule: Any = None,
+        return_predictions: bool = True,
+        ckpt_path: str | os.PathLike[str] | None = None,
+    ) -> list[Any] | None:
+        """Run the module's ``predict_step`` (by default its forward) over the loaders.
 
         Returns:
-            A list of one dictionary: the metrics over the epoch.
+            This rank's predictions, batch by batch; with several loaders, a list for each of them.
         """
-        metrics = self._start(ValidateStage(module, dataloaders, _path(ckpt_path))).value
+        given, datamodule = _data(datamodule, predict=dataloaders)
+        source = DataSource(given, datamodule)
+        path = self._checkpoint_path(ckpt_path)
+        stage = EvaluateStage(model, source, path, what="predict", keep=return_predictions)
+        predictions = self._start(stage).value.predictions
+        if not return_predictions:
+            return None
+        return predictions[0] if len(predictions) == 1 else predictions  # type: ignore[no-any-return]
+
+    def _evaluate(
+        self, what: str, kind: str, model: nn.Module, loaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
+    ) -> list[dict[str, float]]:
+        given, datamodule = _data(datamodule, **{kind: loaders})
+        stage = EvaluateStage(model, DataSource(given, datamodule), self._checkpoint_path(ckpt_path), what=what)
+        metrics: list[dict[str, float]] = self._start(stage).value.metrics
         if verbose and self.is_global_zero:
-            print("\n".join(f"{name:<24} {value:.6g}" for name, value in metrics.items()))
-        return [metrics]
+            for number, values in enumerate(metrics):
+                title = f"{what}, loader {number}" if len(metrics) > 1 else what
+                print("\n".join([title, *(f"  {name:<24} {value:.6g}" for name, value in values.items())]))
+        return metrics
 
     def _start(self, stage: Stage) -> StageResult:
         stage.check(self)
@@ -191,157 +305,31 @@ class Trainer:
             raise InterlockError("save_checkpoint needs a run: call it in a callback or after fit, in the same process")
         save(self._run, os.fspath(filepath), weights_only, SAVE_TIMEOUT)
 
-    # ------------------------------------------------------------------ what people read
-
-    @property
-    def current_epoch(self) -> int:
-        """The running epoch, from 0; after ``fit`` the number of epochs done."""
-        return self.progress.epoch
-
-    @property
-    def global_step(self) -> int:
-        """Optimizer steps so far, those included that loss scaling skipped."""
-        return self.progress.global_step
-
-    @property
-    def skipped_steps(self) -> int:
-        """Optimizer steps that loss scaling skipped."""
-        return self.progress.skipped_steps
-
-    @property
-    def global_rank(self) -> int:
-        """This process's number among all processes; 0 outside runs of several."""
-        return self._run.ranks.global_rank if self._run else _own_rank()
-
-    @property
-    def local_rank(self) -> int:
-        """This process's number on its node."""
-        return self._run.ranks.local_rank if self._run else 0
-
-    @property
-    def world_size(self) -> int:
-        """Number of processes of a run."""
-        return self.plan.world_size
-
-    @property
-    def is_global_zero(self) -> bool:
-        """Whether this is the process that writes files and shows progress."""
-        return self.global_rank == 0
-
-    @property
-    def num_devices(self) -> int:
-        """Devices per node."""
-        return self.plan.num_devices
-
-    @property
-    def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers of the run, as the strategy made them."""
-        return self._run.setup.optimizers if self._run else []
-
-    @property
-    def logger(self) -> Logger | None:
-        """The first logger."""
-        return self.loggers[0] if self.loggers else None
-
-    @property
-    def log_dir(self) -> str | None:
-        """The folder of the first logger that has one."""
-        return next((logger.log_dir for logger in self.loggers if logger.log_dir), None)
-
-    @property
-    def checkpoint_callback(self) -> ModelCheckpoint | None:
-        """The first ModelCheckpoint."""
-        return next((c for c in self.callbacks if isinstance(c, ModelCheckpoint)), None)
-
-    @property
-    def callback_metrics(self) -> dict[str, Tensor]:
-        """All logged values by name, the newest of each: scalars in host memory."""
-        latest = dict(self._metrics)
-        if self.results is not None:
-            latest.update(self.results.step_metrics())
-        return {name: torch.tensor(value) for name, value in latest.items()}
-
-    @property
-    def progress_bar_metrics(self) -> dict[str, float]:
-        """The newest of the values that were logged with ``prog_bar=True``, as numbers."""
-        step = self.results.step_metrics(prog_bar=True) if self.results is not None else {}
-        return {**self._bar_metrics, **step}
-
-    @property
-    def num_training_batches(self) -> int | None:
-        """Micro-batches per epoch on this rank; None if the loader does not say, or outside ``fit``."""
-        return self._run.loop.total if self._run and self._run.loop else None
-
-    # ------------------------------------------------------------------ for loops and callbacks
-
-    def broadcast(self, value: Any) -> Any:
-        """Return rank 0's ``value`` on every rank; every rank has to call it."""
-        return self._run.hooks.broadcast(value) if self._run else value
-
-    def gather(self, number: float) -> list[float]:
-        """Return the ``number`` of every rank, in the order of the ranks; every rank has to call it."""
-        if self._run is None:
-            return [number]
-        ranks = self._run.ranks
-        numbers = torch.zeros(ranks.world_size, dtype=torch.float64, device=self._run.device)
-        numbers[ranks.global_rank] = number
-        return [float(each) for each in self._run.hooks.reduce(numbers, "sum")]
-
-    def take(self, results: Results) -> None:
-        """Keep the values of ``results`` for :attr:`callback_metrics` and :attr:`progress_bar_metrics`."""
-        self._metrics.update(results.step_metrics() | results.epoch_metrics())
-        self._bar_metrics.update(results.step_metrics(prog_bar=True) | results.epoch_metrics(prog_bar=True))
-
-    def log_to_loggers(self, metrics: Mapping[str, float]) -> None:
-        """Hand numbers to every logger, on rank 0."""
-        if metrics and self.is_global_zero:
-            row = {**metrics, "epoch": self.current_epoch}
-            for logger in self.loggers:
-                logger.log_metrics(row, self.global_step)
-
-    def warn(self, text: str) -> None:
-        """Warn the user, once per process and text."""
-        warnings.warn(text, UserWarning, stacklevel=2)
+    def _checkpoint_path(self, given: str | os.PathLike[str] | None) -> str | None:
+        """Return the path that ``"best"`` and ``"last"`` stand for, and any other as it is."""
+        if given not in ("best", "last"):
+            return None if given is None else os.fspath(given)
+        callback = self.checkpoint_callback
+        path = getattr(callback, f"{given}_model_path", "")
+        if not path:
+            why = "there is no ModelCheckpoint" if callback is None else "the ModelCheckpoint has saved none yet"
+            raise InterlockError(f"ckpt_path={given!r} asks for a checkpoint, but {why}")
+        return str(path)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_run": None, "results": None}
 
 
-def _own_rank() -> int:
-    """Return the rank that a launcher gave this process; scripts ask for it before and between runs."""
-    from core.session import detect_environment
-
-    ranks = detect_environment().ranks
-    return ranks.global_rank if ranks else 0
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
 
 
-def _path(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
-def _loggers(given: bool | Logger | Sequence[Logger] | None, root: str) -> list[Logger]:
-    if given is None or given is True:
-        return [CSVLogger(root)]
-    if given is False:
-        return []
-    loggers = [given] if isinstance(given, Logger) else list(given)
-    for logger in loggers:
-        if not isinstance(logger, Logger):
-            raise WrongType(f"logger must be a Logger, a list of them, True or False, not {type(logger).__name__}")
-    return loggers
-
-
-def _callbacks(given: Callback | Sequence[Callback] | None, checkpointing: bool, bar: bool) -> list[Callback]:
-    callbacks = [given] if isinstance(given, Callback) else list(given or ())
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            raise WrongType(f"callbacks must be Callback objects, not {type(callback).__name__} {callback!r}")
-    saving = [c for c in callbacks if isinstance(c, ModelCheckpoint)]
-    if saving and not checkpointing:
-        raise InvalidArgument("enable_checkpointing=False, but a ModelCheckpoint is among the callbacks; drop one")
-    if checkpointing and not saving:
-        saving = [ModelCheckpoint()]
-    others = [c for c in callbacks if c not in saving]
-    if bar and not any(isinstance(c, ProgressBar) for c in others):
-        others.append(ProgressBar())
-    return [*others, *saving]  # checkpoints last: they hold what the other callbacks did at the same point
+def _data(datamodule: Any, **loaders: Any) -> tuple[dict[str, Any], Any]:
+    """Return the loaders that were given and the data module; one may stand in the place of the other."""
+    given = {what: loader for what, loader in loaders.items() if loader is not None}
+    for what, loader in given.items():
+        if hasattr(loader, "prepare_data") and hasattr(loader, "setup"):  # a data module as first argument
+            return {}, loader
+        if datamodule is not None:
+            raise InterlockError(f"{what} loaders and a datamodule were given; give one of them")
+    return given, datamodule

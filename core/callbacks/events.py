@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from core.callbacks.base import Callback
+from core.userhooks import has_run_hooks, overridden
 
 if TYPE_CHECKING:
     from core.trainer import Trainer
 
 Listener = Callable[..., Any]
+
+DATA_HOOKS = frozenset({"prepare_data", "setup", "teardown", "on_exception"})
+"""Points that a data module is told about."""
+EVERYDAY_NAMES = frozenset({"prepare_data", "setup", "teardown"})
+"""Names that a plain ``nn.Module`` may use for something else."""
 
 
 class Events:
@@ -23,20 +29,28 @@ class Events:
     tuple and costs the loop nothing.
     """
 
-    def __init__(self, trainer: Trainer, module: nn.Module, callbacks: Sequence[Callback]) -> None:
+    def __init__(
+        self, trainer: Trainer, module: nn.Module, callbacks: Sequence[Callback], datamodule: object = None
+    ) -> None:
         self._trainer, self._module, self._callbacks = trainer, module, callbacks
+        self._datamodule = datamodule
+        self._run_hooks = has_run_hooks(module)
 
     def listeners(self, name: str) -> tuple[Listener, ...]:
-        """Return what to call at the point ``name``: the callbacks that fill it, then the module's own method."""
-        default = getattr(Callback, name)
-        found: list[Listener] = [
-            partial(getattr(callback, name), self._trainer, self._module)
-            for callback in self._callbacks
-            if getattr(type(callback), name, None) is not default or name in vars(callback)
-        ]
-        own = getattr(self._module, name, None)
-        if callable(own):
-            found.append(own)
+        """Return what to call at the point ``name``: callbacks that fill it, data module, then the module itself."""
+        default = getattr(Callback, name, None)
+        found: list[Listener] = []
+        for callback in self._callbacks:
+            filled = getattr(type(callback), name, None) is not default or name in vars(callback)
+            method = getattr(callback, name, None) if filled else None
+            if callable(method):
+                found.append(partial(method, self._trainer, self._module))
+        if name in DATA_HOOKS and self._datamodule is not None:
+            found.append(getattr(self._datamodule, name))
+        if self._run_hooks or name not in EVERYDAY_NAMES:
+            own = overridden(self._module, name)
+            if own is not None:
+                found.append(own)
         return tuple(found)
 
     def fire(self, name: str, *arguments: Any) -> None:

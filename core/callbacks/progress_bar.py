@@ -151,6 +151,7 @@ def _title(trainer: Trainer) -> str:
 def _over_epoch(trainer: Trainer) -> dict[str, float]:
     """Return what the finished epoch came to; values of single steps only if training logged nothing else."""
     values, results = trainer.progress_bar_metrics, trainer.results
+    assert results is not None, "an epoch has results"
     single = results.step_metrics(prog_bar=True) if results.epoch_metrics(prog_bar=True) else {}
     return {name: value for name, value in values.items() if name not in single}
 

@@ -34,10 +34,16 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         checkpoint["lr_schedulers"] = loop.schedules.state_dict() if loop is not None else None
         checkpoint["plugins"] = {kind: plugin.state_dict() for kind, plugin in run.plugins.items()}
         checkpoint["callbacks"] = {c.state_key: c.state_dict() for c in trainer.callbacks}
+        datamodule = run.data.datamodule
+        if datamodule is not None:
+            checkpoint["datamodule"] = datamodule.state_dict()
     if not run.is_rank_zero:
         return None
     assert state is not None, "gather_state returns the state on rank 0"
     checkpoint["state_dict"] = state["state_dict"]
+    hyperparameters = getattr(run.module, "hparams", None)
+    if hyperparameters:
+        checkpoint["hyper_parameters"] = dict(hyperparameters)
     if not weights_only:
         checkpoint["optimizer_states"] = state["optimizer_states"]
     run.events.fire("on_save_checkpoint", checkpoint)
@@ -103,6 +109,8 @@ def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str)
     for kind, plugin in run.plugins.items():
         if same_plugin(checkpoint, run.plan, kind):
             plugin.load_state_dict(checkpoint["plugins"].get(kind, {}))
+    if run.data.datamodule is not None and "datamodule" in checkpoint:
+        run.data.datamodule.load_state_dict(checkpoint["datamodule"])
     for callback in trainer.callbacks:
         if callback.state_key in checkpoint["callbacks"]:
             callback.load_state_dict(checkpoint["callbacks"][callback.state_key])

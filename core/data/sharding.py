@@ -58,7 +58,7 @@ def shard_loader(loader: Any, shard: Shard, *, train: bool, seed: int, name: str
         own = DistributedSampler(loader.dataset, shard.num_replicas, shard.rank, shuffle=shuffle, seed=seed)
     else:
         own = EvaluationSampler(length, shard)
-    return _with_sampler(loader, own)
+    return with_sampler(loader, own)
 
 
 def _refuse_own(sampler: Any, batch_sampler: Any, name: str) -> None:
@@ -77,7 +77,7 @@ def _refuse_own(sampler: Any, batch_sampler: Any, name: str) -> None:
         )
 
 
-def _with_sampler(loader: DataLoader[Any], sampler: Sampler[int]) -> DataLoader[Any]:
+def with_sampler(loader: DataLoader[Any], sampler: Sampler[int]) -> DataLoader[Any]:
     """Copy the loader with another sampler.
 
     The copy is changed through its dictionary: DataLoader forbids setting these attributes, and building a new one

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -14,55 +14,97 @@ from core.arguments import batches_within
 from core.data.sharding import set_epoch
 from core.data.stream import length_of, read
 from core.loops.run import Run, takes_index
+from core.seed import get_rng_state, set_rng_state
+
+Kind = Literal["validation", "test", "predict"]
+
+
+class Outcome(NamedTuple):
+    """What an evaluation came to: metrics of each loader, and what ``predict_step`` returned, loader by loader."""
+
+    metrics: list[dict[str, float]]
+    predictions: list[list[Any]]
 
 
 class EvaluationLoop:
-    """Runs ``validation_step`` over loaders.
+    """Runs ``validation_step``, ``test_step`` or ``predict_step`` over loaders.
 
     Args:
         run: the run it belongs to.
         loaders: this rank's loaders.
         limit: batches of each loader, or a fraction of it.
+        kind: which step, and which hooks.
+        keep: whether to keep what the steps return.
     """
 
-    stage = "validation"
-
-    def __init__(self, run: Run, loaders: Sequence[Any], limit: int | float) -> None:
-        self.run, self.loaders = run, loaders
-        self.totals = [batches_within(limit, length_of(loader), "limit_val_batches") for loader in loaders]
+    def __init__(
+        self, run: Run, loaders: Sequence[Any], limit: int | float, kind: Kind = "validation", keep: bool = False
+    ) -> None:
+        self.run, self.loaders, self.kind, self._keep = run, loaders, kind, keep
+        name = {"validation": "limit_val_batches"}.get(kind, f"limit_{kind}_batches")
+        self.totals = [batches_within(limit, length_of(loader), name) for loader in loaders]
         self.results = run.results(on_step=False, on_epoch=True)
-        hooks = run.hooks
-        self._transfer = run.transfer
-        self._own_step = takes_index(run.module.validation_step)  # type: ignore[arg-type]
+        self._own_step = takes_index(getattr(run.module, f"{kind}_step"))
         through = run.wrapped.evaluation if run.wrapped is not None else None
         self._step = self._own_step if through is None else through
-        self._context = hooks.forward_context() if hooks.changes("forward_context") else None
-        self._on_batch_start = run.events.listeners("on_validation_batch_start")
-        self._on_batch_end = run.events.listeners("on_validation_batch_end")
+        self._inference = run.trainer.inference_mode and through is None
+        self._transfer = run.transfer
+        self._context = run.hooks.forward_context() if run.hooks.changes("forward_context") else None
+        self._on_batch_start = run.events.listeners(f"on_{kind}_batch_start")
+        self._on_batch_end = run.events.listeners(f"on_{kind}_batch_end")
 
-    def run_once(self) -> dict[str, float]:
-        """Evaluate all loaders once and return the epoch's metrics; every rank calls it."""
-        run, fire = self.run, self.run.events.fire
-        self.results.reset()
+    def run_once(self) -> Outcome:
+        """Evaluate all loaders once; every rank calls it."""
+        run, fire, kind = self.run, self.run.events.fire, self.kind
         trainer = run.trainer
+        self.results.reset()
         trainer.results = self.results
-        trainer.validating = True
-        with evaluating(run.router), run.router.running(self._own_step), torch.no_grad():
-            fire("on_validation_start")
-            fire("on_validation_epoch_start")
+        predictions: list[list[Any]] = []
+        with trainer.doing(kind), evaluating(run.router), run.router.running(self._own_step), self._no_gradients():
+            fire(f"on_{kind}_model_eval")
+            fire(f"on_{kind}_start")
+            fire(f"on_{kind}_epoch_start")
             for number, loader in enumerate(self.loaders):
-                self._run_loader(number, loader)
-            fire("on_validation_epoch_end")
-            self.results.meet()
-            trainer.take(self.results)
-            trainer.log_to_loggers(self.results.epoch_metrics(logger=True))
-            fire("on_validation_end")
-        trainer.validating = False
-        return self.results.epoch_metrics()
+                predictions.append(self._run_loader(number, loader))
+            self.results.batch = None
+            if kind == "predict":
+                fire("on_predict_epoch_end")
+            else:
+                fire(f"on_{kind}_epoch_end")
+                self.results.meet()
+                if not trainer.sanity_checking:
+                    trainer.take(self.results)
+                    trainer.log_to_loggers(self.results.epoch_metrics(logger=True))
+            fire(f"on_{kind}_end")
+        fire(f"on_{kind}_model_train")
+        return Outcome(self.results.by_loader(len(self.loaders)), predictions)
 
-    def _run_loader(self, number: int, loader: Any) -> None:
+    def sanity_check(self, batches: int) -> None:
+        """Run a few batches before training, so that a fault in validation does not wait for an epoch's end.
+
+        Random numbers go on as if it had not happened, and nothing is logged.
+        """
+        trainer, totals, state = self.run.trainer, self.totals, get_rng_state()
+        self.totals = [batches if total is None else min(batches, total) for total in totals]
+        trainer.sanity_checking = True
+        try:
+            self.run.events.fire("on_sanity_check_start")
+            self.run_once()
+            self.run.events.fire("on_sanity_check_end")
+        finally:
+            trainer.sanity_checking = False
+            self.totals = totals
+            self.results.reset()
+            set_rng_state(state)
+
+    def _no_gradients(self) -> AbstractContextManager[Any]:
+        return torch.inference_mode() if self._inference else torch.no_grad()
+
+    def _run_loader(self, number: int, loader: Any) -> list[Any]:
+        kept: list[Any] = []
         set_epoch(loader, self.run.trainer.current_epoch)
         extra = (number,) if len(self.loaders) > 1 else ()
+        self.results.loader = number if extra else None
         for index, batch in enumerate(islice(read(loader), self.totals[number])):
             if self._transfer is not None:
                 batch = self._transfer(batch, self.run.device)
@@ -74,8 +116,12 @@ class EvaluationLoop:
             else:
                 with self._context:
                     outputs = self._step(batch, index, *extra)
+            if self._keep:
+                kept.append(outputs)
             for listener in self._on_batch_end:
                 listener(outputs, batch, index, *extra)
+        self.results.loader = None
+        return kept
 
 
 @contextmanager

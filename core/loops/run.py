@@ -18,6 +18,8 @@ from core.metrics import Results
 from core.optim import OptimizerSetup
 
 if TYPE_CHECKING:
+    from core.data.source import DataSource
+    from core.loops.manual import ManualOptimization
     from core.loops.training import TrainingLoop
     from core.plan import Plan
     from core.plugins import Plugin
@@ -37,11 +39,16 @@ class Run:
     hooks: Hooks
     ranks: Ranks
     device: torch.device
-    events: Events
     router: StepRouter
+    data: DataSource
+    events: Events = field(init=False)
     wrapped: WrappedModel | None = None
     setup: OptimizerSetup = field(default_factory=OptimizerSetup)
     loop: TrainingLoop | None = None
+    manual: ManualOptimization | None = None
+
+    def __post_init__(self) -> None:
+        self.events = Events(self.trainer, self.module, self.trainer.callbacks, self.data.datamodule)
 
     def results(self, *, on_step: bool, on_epoch: bool) -> Results:
         """Return a fresh collection of logged values."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from torch import nn
+
 from core.errors import InvalidArgument
 from core.optim import SchedulerConfig
+from core.userhooks import overridden
 
 
 class Schedules:
     """The schedulers of one run and how often each interval has come."""
 
-    def __init__(self, configs: list[SchedulerConfig]) -> None:
+    def __init__(self, configs: list[SchedulerConfig], module: nn.Module) -> None:
         self.configs = configs
+        self._own_step = overridden(module, "lr_scheduler_step")
         self.per_step = any(config.interval == "step" for config in configs)
         self._passed = {"step": 0, "epoch": 0}
 
@@ -38,10 +42,16 @@ class Schedules:
 
     def _step_one(self, config: SchedulerConfig, metrics: Mapping[str, Any]) -> None:
         if not config.reduces_on_plateau:
-            config.scheduler.step()
+            if self._own_step is not None:
+                self._own_step(config.scheduler, None)
+            else:
+                config.scheduler.step()
             return
         if config.monitor is not None and config.monitor in metrics:
-            config.scheduler.step(metrics[config.monitor])
+            if self._own_step is not None:
+                self._own_step(config.scheduler, metrics[config.monitor])
+            else:
+                config.scheduler.step(metrics[config.monitor])
         elif config.strict:
             known = ", ".join(sorted(metrics)) or "none"
             raise InvalidArgument(

@@ -19,6 +19,7 @@ from core.errors import InvalidArgument, WrongType
 if TYPE_CHECKING:
     from core.plugins.binding import Hooks
 
+LOADER_SUFFIX = "/dataloader_idx_"
 REDUCTIONS = ("mean", "sum", "min", "max")
 
 
@@ -84,6 +85,8 @@ class Results:
         self._entries: dict[str, Entry] = {}
         self.batch: Any = None
         """The batch of the current step; its size is looked up only where a mean needs it."""
+        self.loader: int | None = None
+        """The number of the loader that is read, where there are several; it becomes part of the names."""
 
     def log(
         self,
@@ -96,8 +99,11 @@ class Results:
         reduce_fx: str | Callable[..., Any] = "mean",
         sync_dist: bool = False,
         batch_size: int | None = None,
+        add_dataloader_idx: bool = True,
     ) -> None:
         """See :meth:`core.module.Module.log`."""
+        if self.loader is not None and add_dataloader_idx:
+            name = f"{name}{LOADER_SUFFIX}{self.loader}"
         entry = self._entries.get(name)
         if entry is None:
             entry = self._new_entry(name, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist)
@@ -150,6 +156,17 @@ class Results:
         """Return the epoch values as numbers; call :meth:`meet` first, on every rank."""
         values = {e.epoch_name: e.epoch_value() for e in self._select(prog_bar, logger) if e.on_epoch}
         return {name: float(value) for name, value in values.items() if value is not None}
+
+    def by_loader(self, count: int) -> list[dict[str, float]]:
+        """Return the epoch values of each of ``count`` loaders; values of no loader stand in each."""
+        values = self.epoch_metrics()
+        if count <= 1:
+            return [values]
+        shared = {name: value for name, value in values.items() if LOADER_SUFFIX not in name}
+        return [
+            {**shared, **{n: v for n, v in values.items() if n.endswith(f"{LOADER_SUFFIX}{number}")}}
+            for number in range(count)
+        ]
 
     def _select(self, prog_bar: bool, logger: bool) -> Iterator[Entry]:
         for entry in self._entries.values():

@@ -38,9 +38,15 @@ class Strategy(Plugin):
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
         return nullcontext()
 
+    own_backward: Callable[[Tensor], None] | None = None
+    """What the module's author wrote in place of ``loss.backward()``; set by the loop."""
+
     @hookimpl
     def backward(self, loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        if self.own_backward is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self.own_backward(loss)
 
     @hookimpl
     def clip_gradients(

@@ -1,0 +1,113 @@
+"""Where the loaders of a run come from: the call, a data module, or the module itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from core.data.combined import CombinedLoader, combine
+from core.data.sharding import shard_loader, with_sampler
+from core.errors import InterlockError
+from core.seed import sampler_seed
+from core.userhooks import overridden
+
+if TYPE_CHECKING:
+    from core.loops.run import Run
+    from core.loops.training import TrainingLoop
+
+METHODS = {
+    "train": "train_dataloader",
+    "validation": "val_dataloader",
+    "test": "test_dataloader",
+    "predict": "predict_dataloader",
+}
+
+
+@dataclass
+class DataSource:
+    """The loaders of one run, by what they are for.
+
+    Args:
+        given: those that the call was given, by what they are for; None for those it was not.
+        datamodule: an object with ``train_dataloader`` and the like, or None.
+    """
+
+    given: dict[str, Any]
+    datamodule: Any = None
+    run: Run | None = None
+
+    def has(self, what: str, module: object) -> bool:
+        """Tell whether there are loaders for ``what``."""
+        return self.given.get(what) is not None or self._maker(what, module) is not None
+
+    def _maker(self, what: str, module: object) -> Callable[[], Any] | None:
+        name = METHODS[what]
+        if self.datamodule is not None:
+            own = overridden(self.datamodule, name)
+            if own is not None:
+                return own
+        return overridden(module, name)
+
+    def _raw(self, what: str) -> Any:
+        assert self.run is not None, "asked inside a run only"
+        given = self.given.get(what)
+        if given is not None:
+            return given
+        maker = self._maker(what, self.run.module)
+        return None if maker is None else maker()
+
+    def training(self) -> Any:
+        """Return this rank's training loader.
+
+        Raises:
+            InterlockError: when there is none.
+        """
+        raw = self._raw("train")
+        if raw is None:
+            raise InterlockError("fit has no training data: pass train_dataloaders, or write train_dataloader()")
+        loader = combine(raw)
+        if self.run is not None and self.run.trainer.overfit_batches:
+            loader = each(loader, _in_order)
+        return each(loader, lambda one: self._sharded(one, train=True, name="train_dataloaders"))
+
+    def evaluation(self, what: str) -> list[Any]:
+        """Return this rank's loaders for evaluation; an empty list when there are none."""
+        raw = self._raw(what)
+        if raw is None:
+            return []
+        several = isinstance(raw, list | tuple) and all(hasattr(item, "__iter__") for item in raw)
+        loaders = list(raw) if several else [raw]
+        return [self._sharded(loader, train=False, name=f"{what} loaders") for loader in loaders]
+
+    def _sharded(self, loader: Any, *, train: bool, name: str) -> Any:
+        run = self.run
+        assert run is not None, "asked inside a run only"
+        if not run.trainer.use_distributed_sampler:
+            return loader
+        return shard_loader(loader, run.hooks.shard_data(), train=train, seed=sampler_seed(), name=name)
+
+    def reload(self, loop: TrainingLoop, epoch: int) -> None:
+        """Make the training loader anew where ``reload_dataloaders_every_n_epochs`` says so."""
+        assert self.run is not None, "asked inside a run only"
+        every = self.run.trainer.reload_dataloaders_every_n_epochs
+        if every and epoch % every == 0 and self.given.get("train") is None:
+            loop.use_loader(self.training())
+
+
+def each(loader: Any, change: Callable[[Any], Any]) -> Any:
+    """Return ``loader`` with ``change`` applied to it, or to each loader it combines."""
+    if isinstance(loader, CombinedLoader):
+        return loader.replaced([change(one) for one in loader.flattened])
+    return change(loader)
+
+
+def _in_order(loader: Any) -> Any:
+    """Return the loader without shuffling: overfitting needs the same few batches in every epoch."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return loader
+    if not isinstance(loader.sampler, RandomSampler):
+        return loader
+    return with_sampler(loader, SequentialSampler(loader.dataset))  # type: ignore[arg-type]  # it has a length

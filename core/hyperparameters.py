@@ -1,0 +1,73 @@
+"""Keep the arguments a module was made with, so that a checkpoint can make it again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+
+class AttributeDict(dict[str, Any]):
+    """A dictionary whose entries are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no hyperparameter {name!r}; there are {', '.join(self) or 'none'}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+class HyperparametersMixin:
+    """Adds :meth:`save_hyperparameters` and :attr:`hparams`."""
+
+    _hparams: AttributeDict
+    _log_hparams: bool
+
+    @property
+    def hparams(self) -> AttributeDict:
+        """What :meth:`save_hyperparameters` kept."""
+        if "_hparams" not in self.__dict__:
+            self.__dict__["_hparams"] = AttributeDict()
+        return self.__dict__["_hparams"]  # type: ignore[no-any-return]
+
+    def save_hyperparameters(
+        self, *names: Any, ignore: str | list[str] | tuple[str, ...] = (), logger: bool = True
+    ) -> None:
+        """Keep the arguments of ``__init__``; call it there.
+
+        Args:
+            names: only these, or one mapping of values to keep instead.
+            ignore: all but these.
+            logger: hand them to the loggers at the start of a run.
+        """
+        self.__dict__["_log_hparams"] = logger
+        if len(names) == 1 and isinstance(names[0], Mapping):
+            self.hparams.update(names[0])
+            return
+        left_out = {ignore} if isinstance(ignore, str) else set(ignore)
+        frame = inspect.currentframe()
+        values = _init_arguments(frame.f_back if frame else None, self)
+        wanted = set(names) if names else set(values)
+        self.hparams.update({k: v for k, v in values.items() if k in wanted - left_out})
+
+
+def _init_arguments(frame: FrameType | None, owner: object) -> dict[str, Any]:
+    """Return the arguments of the outermost ``__init__`` of ``owner`` that is running."""
+    values: dict[str, Any] = {}
+    while frame is not None and frame.f_code.co_name == "__init__":
+        arguments = inspect.getargvalues(frame)
+        if not arguments.args or arguments.locals.get(arguments.args[0]) is not owner:
+            break
+        own = {name: arguments.locals[name] for name in arguments.args[1:]}
+        code = frame.f_code
+        keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        own.update({name: arguments.locals[name] for name in keyword_only})
+        own.update(arguments.locals.get(arguments.keywords or "", {}))
+        values = {**values, **own}  # a subclass's __init__ is further out and has the last word
+        frame = frame.f_back
+    values.pop("__class__", None)
+    return values

@@ -1,0 +1,94 @@
+"""Optimization by the module itself, with the plugins still taking part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from core.errors import InterlockError
+from core.loops.optimizers import LoopOptimizer, Toggle
+
+if TYPE_CHECKING:
+    from core.loops.run import Run
+    from core.trainer import Trainer
+
+
+class ManualOptimization:
+    """What ``optimizers()``, ``manual_backward`` and the like come to in one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._toggle = Toggle()
+        self._on_before_step = run.events.listeners("on_before_optimizer_step")
+        self.handles = [
+            LoopOptimizer(
+                optimizer,
+                run.hooks.optimizer_step,
+                lambda optimizer=optimizer: self._finish(optimizer),  # type: ignore[misc]  # bound now
+                after_step=self._count,
+            )
+            for optimizer in run.setup.optimizers
+        ]
+
+    @classmethod
+    def of(cls, trainer: Trainer) -> ManualOptimization:
+        """Return the one of the running fit.
+
+        Raises:
+            InterlockError: outside a fit.
+        """
+        run = trainer._run
+        if run is None:
+            raise InterlockError("optimizers are there during fit only")
+        if run.manual is None:
+            run.manual = cls(run)
+        return run.manual
+
+    def _finish(self, optimizer: Optimizer) -> bool:
+        """Do what comes between backward and the update; clipping is the module's own."""
+        finite = bool(self._run.hooks.unscale_gradients([optimizer]))
+        for listener in self._on_before_step:
+            listener(optimizer)
+        return finite
+
+    def _count(self, stepped: bool) -> None:
+        progress = self._run.trainer.progress
+        progress.global_step += 1
+        loop = self._run.loop
+        if stepped and loop is not None:
+            loop.step.stepped_in_epoch = True
+        if not stepped:
+            progress.skipped_steps += 1
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Run the hook ``backward``; what torch's own takes beside the loss is passed on to it."""
+        strategy: Any = self._run.plugins["strategy"]
+        before = strategy.own_backward
+        if args or kwargs:
+            strategy.own_backward = lambda scalar: scalar.backward(*args, **kwargs)
+        try:
+            self._run.hooks.backward(loss)
+        finally:
+            strategy.own_backward = before
+
+    def toggle(self, optimizer: Any) -> None:
+        """See :meth:`core.module.Module.toggle_optimizer`."""
+        self._toggle.on(_raw(optimizer), self._run.setup.optimizers)
+
+    def untoggle(self) -> None:
+        """Put back what :meth:`toggle` took."""
+        self._toggle.off()
+
+    def clip(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
+        """See :meth:`core.module.Module.clip_gradients`."""
+        trainer, wrapped = self._run.trainer, self._run.wrapped
+        value = trainer.gradient_clip_val if value is None else value
+        if value and wrapped is not None:
+            algorithm = algorithm or trainer.gradient_clip_algorithm
+            self._run.hooks.clip_gradients(wrapped.module, _raw(optimizer), value, algorithm)
+
+
+def _raw(optimizer: Any) -> Optimizer:
+    return getattr(optimizer, "optimizer", optimizer)  # type: ignore[no-any-return]

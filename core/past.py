@@ -1,0 +1,60 @@
+"""Arguments and names that people know from elsewhere or from earlier days, and what to write now (torch-free)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from core.errors import InvalidArgument
+from core.spellings import nearest
+
+PAST_ARGUMENTS = {
+    "amp_backend": 'precision="16-mixed" is torch\'s own; precision="apex" is NVIDIA apex',
+    "amp_level": 'precision=an apex precision configured with its level, such as ApexPrecision(level="O2")',
+    "auto_lr_find": "Tuner(trainer).lr_find(module)",
+    "auto_scale_batch_size": "Tuner(trainer).scale_batch_size(module)",
+    "auto_select_gpus": 'accelerator="cuda", devices=N',
+    "checkpoint_callback": "enable_checkpointing=True or False",
+    "distributed_backend": "strategy=...",
+    "enable_pl_optimizer": "nothing: it is gone",
+    "flush_logs_every_n_steps": "CSVLogger(flush_every=...)",
+    "gpus": 'accelerator="cuda", devices=...',
+    "ipus": "an accelerator plugin for that hardware",
+    "log_gpu_memory": "a callback that logs it",
+    "move_metrics_to_cpu": "nothing: metrics are read in host memory",
+    "multiple_trainloader_mode": "CombinedLoader(loaders, mode)",
+    "num_processes": 'accelerator="cpu", devices=...',
+    "prepare_data_per_node": "prepare_data_per_node on the data module",
+    "process_position": "nothing: it is gone",
+    "progress_bar_refresh_rate": "enable_progress_bar=False, or ProgressBar(refresh_every=seconds)",
+    "reload_dataloaders_every_epoch": "reload_dataloaders_every_n_epochs=1",
+    "replace_sampler_ddp": "use_distributed_sampler=True or False",
+    "resume_from_checkpoint": "trainer.fit(..., ckpt_path=...)",
+    "stochastic_weight_avg": "a callback that averages weights",
+    "terminate_on_nan": "detect_anomaly=True",
+    "tpu_cores": 'accelerator="xla", devices=...',
+    "track_grad_norm": "a callback with on_before_optimizer_step",
+    "truncated_bptt_steps": "a loop over the parts in training_step",
+    "weights_save_path": "ModelCheckpoint(dirpath=...)",
+    "weights_summary": "enable_model_summary=True or False",
+}
+
+
+def refuse_past(given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refuse keyword arguments that do not exist, saying for each what to write instead.
+
+    Raises:
+        InvalidArgument: naming all of them at once.
+    """
+    if not given:
+        return
+    lines = []
+    for name, value in given.items():
+        if name in PAST_ARGUMENTS:
+            lines.append(f"{name}={value!r} is from the past; write {PAST_ARGUMENTS[name]}")
+            continue
+        close = nearest(name, known)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        lines.append(f"there is no argument {name!r}{hint}")
+    raise InvalidArgument(
+        "\n".join(["Trainer got arguments that it does not have", *(f"  - {line}" for line in lines)])
+    )

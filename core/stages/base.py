@@ -1,0 +1,165 @@
+"""What all stages share: checked in the caller, run in each process, their outcome brought home."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import nn
+
+from core.callbacks.events import Events
+from core.checkpoint import read_checkpoint
+from core.data.source import DataSource
+from core.errors import InterlockError, WrongType
+from core.loops.run import Run, StepRouter
+from core.plugins.binding import bind, make_plugins
+from core.session import Ranks
+from core.stages import home
+from core.stages.attachment import attach
+from core.stages.settings import torch_settings
+
+if TYPE_CHECKING:
+    from core.trainer import Trainer
+
+
+@dataclass
+class StageResult:
+    """What a stage came to on rank 0: its value, and where processes of their own ran it, what they changed."""
+
+    value: Any = None
+    changes: dict[str, Any] | None = None
+
+
+@dataclass
+class Stage(ABC):
+    """One stage; can be pickled, since it travels to the processes that run it."""
+
+    module: nn.Module
+    data: DataSource
+    ckpt_path: str | None = None
+    trainer: Trainer = field(init=False, repr=False)
+    run: Run | None = field(default=None, init=False, repr=False)
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def check(self, trainer: Trainer) -> None:
+        """Refuse what cannot work, before any process starts."""
+
+    @abstractmethod
+    def work(self, run: Run) -> Any:
+        """Do the stage's work in one process."""
+
+    def start(self, trainer: Trainer) -> StageResult:
+        """Start the processes, wait for the outcome, and take it over."""
+        self.trainer = trainer
+        self._prepare()
+        assert self.run is not None
+        run, launch = self.run, self.run.hooks.launch
+        try:
+            result: StageResult = launch(self)
+        except BaseException:
+            run.hooks.teardown()
+            raise
+        if result.changes is not None:
+            home.take(trainer, self.module, result.changes)
+        else:
+            trainer._run = run  # so that a checkpoint can be saved after the run
+        return result
+
+    def _prepare(self) -> None:
+        trainer, plan = self.trainer, self.trainer.plan
+        plugins = make_plugins(plan, trainer._instances)
+        hooks = bind(plan, plugins)
+        self.run = Run(
+            trainer,
+            self.module,
+            plan,
+            plugins,
+            hooks,
+            Ranks(),
+            torch.empty(0).device,
+            StepRouter(self.module),
+            self.data,
+        )
+        self.data.run = self.run
+
+    def __call__(self, ranks: Ranks) -> StageResult:
+        """Run in one process; in a spawned one the plugins are made here, for they do not travel."""
+        if self.run is None:
+            self._prepare()
+        run, trainer = self.run, self.trainer
+        assert run is not None
+        run.ranks = ranks
+        for plugin in run.plugins.values():
+            plugin.ranks = ranks
+        trainer._run = run
+        status = "failed"
+        with ExitStack() as stack:
+            stack.enter_context(torch_settings(trainer))
+            stack.enter_context(attach(trainer, self.module, self.data.datamodule))
+            stack.callback(lambda: self._finish(run, status))
+            try:
+                value = self._set_up_and_work(run)
+                status = "success"
+            except BaseException as error:
+                run.events.fire("on_exception", error)
+                trainer._run = None
+                raise
+        away = run.plan.launch.how not in ("here", "subprocess", "external")
+        return StageResult(value, home.collect(run) if away and run.is_rank_zero else None)
+
+    def _set_up_and_work(self, run: Run) -> Any:
+        trainer = run.trainer
+        run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
+        own = getattr(self.module, "configure_callbacks", None)
+        run.device = run.hooks.setup_device(run.ranks)
+        for plugin in run.plugins.values():
+            plugin.device = run.device
+        if callable(own):
+            trainer.add_callbacks(own())
+            run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
+        self._prepare_data(run)
+        run.events.fire("setup", self.name)
+        run.hooks.barrier("setup", None)
+        configure = getattr(self.module, "configure_model", None)
+        if callable(configure):
+            configure()
+        return self.work(run)
+
+    def _prepare_data(self, run: Run) -> None:
+        """Let one process per node prepare data while the others wait."""
+        if run.ranks.local_rank == 0:
+            run.events.fire("prepare_data")
+        run.hooks.barrier("prepare_data", None)
+
+    def _finish(self, run: Run, status: str) -> None:
+        run.events.fire("teardown", self.name)
+        if run.is_rank_zero:
+            for logger in run.trainer.loggers:
+                logger.finalize(status)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "run": None}
+
+    def _check_checkpoint(self) -> None:
+        if self.ckpt_path is not None:
+            read_checkpoint(self.ckpt_path)
+
+
+def need_methods(module: object, names: Sequence[str], stage: str) -> None:
+    """Refuse a module without what the stage calls.
+
+    Raises:
+        WrongType: when it is no ``nn.Module``.
+        InterlockError: naming the methods that are missing.
+    """
+    if not isinstance(module, nn.Module):
+        raise WrongType(f"{stage} takes an nn.Module, not {type(module).__name__} {module!r}")
+    missing = [name for name in names if not callable(getattr(module, name, None))]
+    if missing:
+        raise InterlockError(f"{type(module).__name__} has no {' and no '.join(missing)}, which {stage} calls")

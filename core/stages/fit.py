@@ -1,0 +1,74 @@
+"""Training, with validation when it is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch.optim import Optimizer
+
+from core.checkpoint import content, read_checkpoint
+from core.errors import InterlockError, InvalidCombination
+from core.loops.evaluation import EvaluationLoop
+from core.loops.run import Run
+from core.loops.training import TrainingLoop
+from core.optim import OptimizerSetup, configure_optimizers
+from core.optim.rules import module_party
+from core.rules import violations
+from core.stages.base import Stage, need_methods
+
+if TYPE_CHECKING:
+    from core.trainer import Trainer
+
+
+@dataclass
+class FitStage(Stage):
+    """Training, with validation between epochs or inside them."""
+
+    name: ClassVar[str] = "fit"
+
+    def check(self, trainer: Trainer) -> None:
+        need_methods(self.module, ("training_step", "configure_optimizers"), "fit")
+        if not self.data.has("train", self.module):
+            raise InterlockError("fit has no training data: pass train_dataloaders, or write train_dataloader()")
+        if self.data.given.get("validation") is not None:
+            need_methods(self.module, ("validation_step",), "fit with val_dataloaders")
+        self._check_checkpoint()
+
+    def work(self, run: Run) -> None:
+        trainer = run.trainer
+        training = self.data.training()
+
+        def make_optimizers() -> list[Optimizer]:
+            run.setup = configure_optimizers(self.module)
+            _refuse_module(run, run.setup)
+            return list(run.setup.optimizers)
+
+        run.wrapped = run.hooks.wrap_model(run.router, make_optimizers)
+        run.setup.rebind(run.wrapped.optimizers)
+        loop = run.loop = TrainingLoop(run, training, self._evaluation(run))
+        if self.ckpt_path is not None:
+            checkpoint = read_checkpoint(self.ckpt_path)
+            for line in content.differences(checkpoint, run.plan) if run.is_rank_zero else ():
+                trainer.warn(f"checkpoint {self.ckpt_path!r}: {line}")
+            content.restore(run, loop, checkpoint, self.ckpt_path)
+        run.events.fire("on_fit_start")
+        if loop.evaluation is not None and trainer.num_sanity_val_steps and self.ckpt_path is None:
+            loop.evaluation.sanity_check(trainer.num_sanity_val_steps)
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), trainer.doing("train"):
+            loop.fit()
+        run.events.fire("on_fit_end")
+
+    def _evaluation(self, run: Run) -> EvaluationLoop | None:
+        if not callable(getattr(self.module, "validation_step", None)) or run.trainer.limit_val_batches == 0:
+            return None
+        loaders = self.data.evaluation("validation")
+        return EvaluationLoop(run, loaders, run.trainer.limit_val_batches) if loaders else None
+
+
+def _refuse_module(run: Run, setup: OptimizerSetup) -> None:
+    """Hold what the configured optimizers need against the plan, before the first step."""
+    broken = violations([*run.plan.parties, module_party(setup, run.module)])
+    if broken:
+        raise InvalidCombination(f"{run.plan.combination}", broken)
