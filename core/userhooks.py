@@ -7,12 +7,23 @@ from typing import Any
 
 from torch import nn
 
-FRAMEWORKS = ("core.module", "torch.nn", "lightning.pytorch.core", "pytorch_lightning.core")
+FRAMEWORKS = (
+    "core.module",
+    "core.callbacks.base",
+    "core.datamodule",
+    "torch.nn",
+    "lightning.pytorch.core",
+    "lightning.pytorch.callbacks.callback",
+    "pytorch_lightning.core",
+    "pytorch_lightning.callbacks.callback",
+)
 """Modules whose classes hold defaults: a method found there was not written by the user."""
 
 
 def overridden(owner: object, name: str) -> Callable[..., Any] | None:
     """Return the bound method ``name`` if the user wrote it, in a class or on the instance; else None."""
+    if owner is None:
+        return None
     if name in vars(owner):
         own = vars(owner)[name]
         return own if callable(own) else None

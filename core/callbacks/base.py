@@ -17,6 +17,9 @@ class Callback:
     The module's method of the same name takes the same arguments without ``trainer`` and ``module``.
     """
 
+    after_module = False
+    """Whether it runs after the module's own hook of the same name, to keep what that did."""
+
     @property
     def state_key(self) -> str:
         """The key of this callback's state in a checkpoint; two callbacks of one class need different ones."""

@@ -38,20 +38,23 @@ class Events:
 
     def listeners(self, name: str) -> tuple[Listener, ...]:
         """Return what to call at the point ``name``: callbacks that fill it, data module, then the module itself."""
-        default = getattr(Callback, name, None)
-        found: list[Listener] = []
-        for callback in self._callbacks:
-            filled = getattr(type(callback), name, None) is not default or name in vars(callback)
-            method = getattr(callback, name, None) if filled else None
-            if callable(method):
-                found.append(partial(method, self._trainer, self._module))
+        found = self._of_callbacks(name, after_module=False)
         if name in DATA_HOOKS and self._datamodule is not None:
             found.append(getattr(self._datamodule, name))
         if self._run_hooks or name not in EVERYDAY_NAMES:
             own = overridden(self._module, name)
             if own is not None:
                 found.append(own)
-        return tuple(found)
+        return (*found, *self._of_callbacks(name, after_module=True))
+
+    def _of_callbacks(self, name: str, *, after_module: bool) -> list[Listener]:
+        """Return the callbacks that fill ``name``; those that keep what happened run when the module is done."""
+        found: list[Listener] = []
+        for callback in self._callbacks:
+            method = overridden(callback, name)
+            if method is not None and getattr(callback, "after_module", False) == after_module:
+                found.append(partial(method, self._trainer, self._module))
+        return found
 
     def fire(self, name: str, *arguments: Any) -> None:
         """Call every listener of ``name``, in order; for points outside the hot loop."""

@@ -34,6 +34,8 @@ class ModelCheckpoint(Callback):
         every_n_train_steps: save every n optimizer steps instead.
     """
 
+    after_module = True
+
     def __init__(
         self,
         dirpath: str | os.PathLike[str] | None = None,

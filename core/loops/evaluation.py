@@ -48,7 +48,6 @@ class EvaluationLoop:
         through = run.wrapped.evaluation if run.wrapped is not None else None
         self._step = self._own_step if through is None else through
         self._inference = run.trainer.inference_mode and through is None
-        self._transfer = run.transfer
         self._context = run.hooks.forward_context() if run.hooks.changes("forward_context") else None
         self._on_batch_start = run.events.listeners(f"on_{kind}_batch_start")
         self._on_batch_end = run.events.listeners(f"on_{kind}_batch_end")
@@ -105,9 +104,10 @@ class EvaluationLoop:
         set_epoch(loader, self.run.trainer.current_epoch)
         extra = (number,) if len(self.loaders) > 1 else ()
         self.results.loader = number if extra else None
+        transfer = self.run.transfer(number)
         for index, batch in enumerate(islice(read(loader), self.totals[number])):
-            if self._transfer is not None:
-                batch = self._transfer(batch, self.run.device)
+            if transfer is not None:
+                batch = transfer(batch, self.run.device)
             self.results.batch = batch
             for listener in self._on_batch_start:
                 listener(batch, index, *extra)

@@ -66,6 +66,10 @@ class LoopOptimizer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
 
+    @property  # type: ignore[misc]  # users' code and torch's schedulers ask isinstance(..., Optimizer)
+    def __class__(self) -> type:
+        return type(self._optimizer)
+
     def __repr__(self) -> str:
         return repr(self._optimizer)
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from core.errors import WrongType
 from core.hookspecs import WrappedModel
 from core.metrics import Results
 from core.optim import OptimizerSetup
+from core.userhooks import overridden
 
 if TYPE_CHECKING:
     from core.data.source import DataSource
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from core.plugins.binding import Hooks
     from core.session import Ranks
     from core.trainer import Trainer
+
+
+TRANSFER_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
 @dataclass
@@ -54,10 +59,29 @@ class Run:
         """Return a fresh collection of logged values."""
         return Results(on_step, on_epoch, self.hooks, self.device)
 
-    @property
-    def transfer(self) -> Callable[[Any, torch.device], Any] | None:
-        """The hook that moves batches, or None where batches are fine as they come."""
-        return self.hooks.transfer_batch if self.hooks.changes("transfer_batch") else None
+    def transfer(self, dataloader_idx: int = 0) -> Callable[[Any, torch.device], Any] | None:
+        """Return what brings a batch to the device, or None where batches are fine as they come.
+
+        The transfer hooks of the data module, or of the module, take part where their author wrote them.
+        """
+        hook = self.hooks.transfer_batch if self.hooks.changes("transfer_batch") else None
+        before, own, after = (self._own_transfer(name) for name in TRANSFER_HOOKS)
+        if before is None and own is None and after is None:
+            return hook
+
+        def move(batch: Any, device: torch.device) -> Any:
+            if before is not None:
+                batch = before(batch, dataloader_idx)
+            if own is not None:
+                batch = own(batch, device, dataloader_idx)
+            if hook is not None:
+                batch = hook(batch, device)
+            return batch if after is None else after(batch, dataloader_idx)
+
+        return move
+
+    def _own_transfer(self, name: str) -> Callable[..., Any] | None:
+        return overridden(self.data.datamodule, name) or overridden(self.module, name)
 
     @property
     def is_rank_zero(self) -> bool:
@@ -68,6 +92,9 @@ class Run:
 class StepRouter(nn.Module):
     """Calling it runs a step of the module, so that a strategy's wrapper sees the step as its forward."""
 
+    _is_replica = False
+    """torch sets it on the copies that replicas run: a copy runs the step of the module that it holds."""
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
@@ -76,7 +103,8 @@ class StepRouter(nn.Module):
     def forward(self, *arguments: Any) -> Any:
         """Run the step of the current stage."""
         assert self._step is not None, "called inside running() only"
-        return self._step(*arguments)
+        step = bound_to(self.module, self._step) if self._is_replica else self._step
+        return step(*arguments)
 
     @contextmanager
     def running(self, step: Callable[..., Any]) -> Iterator[None]:
@@ -100,7 +128,25 @@ def takes_index(step: Callable[..., Any]) -> Callable[..., Any]:
     wanted = sum(parameter.kind in kinds for parameter in parameters)
     if wanted >= 2 or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return step
-    return lambda batch, batch_idx, *rest: step(batch)
+    return WithoutIndex(step)
+
+
+class WithoutIndex:
+    """A step that takes the batch alone, called with more."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self.step = step
+
+    def __call__(self, batch: Any, *_: Any) -> Any:
+        return self.step(batch)
+
+
+def bound_to(module: nn.Module, step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``step``, a method of a module, as the same method of ``module``, a copy of it."""
+    if isinstance(step, WithoutIndex):
+        return WithoutIndex(bound_to(module, step.step))
+    belongs = isinstance(step, MethodType) and type(step.__self__) is type(module)
+    return MethodType(step.__func__, module) if belongs else step  # type: ignore[attr-defined]
 
 
 def loss_of(outputs: Any) -> torch.Tensor | None:

@@ -39,7 +39,7 @@ class TrainingStep:
         self._optimizers = run.setup.optimizers
         self._clear = [clear_gradients(optimizer) for optimizer in self._optimizers]
         self._clip = trainer.gradient_clip_val
-        self._transfer = run.transfer
+        self._transfer = run.transfer()
         self._context: AbstractContextManager[Any] | None = (
             hooks.forward_context() if hooks.changes("forward_context") else None
         )
@@ -91,6 +91,8 @@ class TrainingStep:
         else:
             with self._skip_sync(self.wrapped):
                 outputs = self._forward_backward(batch, index, micro.window)
+        if micro.ends_epoch and self.stepped_in_epoch:
+            self.schedules.step("epoch", self.run.trainer.callback_metrics, plateau=False)
         self.progress.batch = index + 1
         for listener in self._on_batch_end:
             listener(outputs, batch, index)

@@ -124,6 +124,7 @@ class TrainingLoop:
     def _validate(self) -> None:
         if self.evaluation is not None:
             self.run.trainer.take(self.results)
+            self.run.events.fire("on_validation_model_zero_grad")
             self.evaluation.run_once()
             self.run.trainer.results = self.results
 
@@ -131,8 +132,6 @@ class TrainingLoop:
         """End an epoch; one that was broken off by a limit keeps its position and is not validated."""
         run, trainer, progress = self.run, self.run.trainer, self.progress
         progress.epoch_over = whole
-        if whole and self.step.stepped_in_epoch:
-            self.schedules.step("epoch", trainer.callback_metrics, plateau=False)
         self.results.meet()
         trainer.take(self.results)
         trainer.log_to_loggers(self.results.epoch_metrics(logger=True))

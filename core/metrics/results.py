@@ -15,6 +15,7 @@ from torch import Tensor
 
 from core.data.nested import batch_size_of
 from core.errors import InvalidArgument, WrongType
+from core.metrics.recording import RECORD
 
 if TYPE_CHECKING:
     from core.plugins.binding import Hooks
@@ -35,6 +36,9 @@ class Entry:
     reduce_fx: str
     sync_dist: bool
     value: Tensor | float = 0.0
+    metric: Any = None
+    """An object that accumulates by itself, with ``compute`` and ``reset``."""
+    met_by_itself: bool = False
     total: Tensor | None = None
     weight: float = 0.0
 
@@ -65,6 +69,8 @@ class Entry:
 
     def epoch_value(self) -> Tensor | None:
         """Return what the values of the epoch come to, or None when there was none."""
+        if self.metric is not None:
+            return None  # its value is taken when the ranks meet
         if self.total is None:
             return None
         return self.total / self.weight if self.reduce_fx == "mean" else self.total
@@ -102,11 +108,20 @@ class Results:
         add_dataloader_idx: bool = True,
     ) -> None:
         """See :meth:`core.module.Module.log`."""
+        record = RECORD.get()
+        if record is not None:  # one of several replicas: they are logged together when all are done
+            how = {"on_step": on_step, "on_epoch": on_epoch, "prog_bar": prog_bar, "logger": logger}
+            how |= {"reduce_fx": reduce_fx, "sync_dist": sync_dist, "add_dataloader_idx": add_dataloader_idx}
+            record.add(self, name, value, batch_size, how)
+            return
         if self.loader is not None and add_dataloader_idx:
             name = f"{name}{LOADER_SUFFIX}{self.loader}"
         entry = self._entries.get(name)
         if entry is None:
             entry = self._new_entry(name, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist)
+        if type(value) is not Tensor and callable(getattr(value, "compute", None)):
+            self._log_metric(entry, value)
+            return
         if isinstance(value, Tensor):
             if value.numel() != 1:
                 raise InvalidArgument(f"log({name!r}) takes one number, not a tensor of shape {tuple(value.shape)}")
@@ -119,6 +134,13 @@ class Results:
             if batch_size is None:
                 batch_size = batch_size_of(self.batch)
             entry.add(value, batch_size)
+
+    def _log_metric(self, entry: Entry, metric: Any) -> None:
+        """Take a metric object: it has taken the batch already, and says what it came to when it is asked."""
+        entry.metric = metric
+        latest = getattr(metric, "_forward_cache", None)
+        if entry.on_step and latest is not None:
+            entry.value = latest.detach() if isinstance(latest, Tensor) else latest
 
     def _new_entry(
         self,
@@ -178,7 +200,13 @@ class Results:
 
         Rank 0 names the values, so that a rank which saw no batch, and logged nothing, takes part all the same.
         """
-        wanted = [(e.name, e.reduce_fx) for e in self._entries.values() if e.sync_dist and e.on_epoch]
+        for entry in self._entries.values():
+            if entry.metric is not None and entry.on_epoch:  # metric objects meet across ranks by themselves
+                entry.total, entry.weight = torch.as_tensor(entry.metric.compute()).detach(), 1.0
+                entry.metric.reset()
+                entry.metric, entry.met_by_itself = None, True
+        plain = [e for e in self._entries.values() if e.sync_dist and e.on_epoch and not e.met_by_itself]
+        wanted = [(e.name, e.reduce_fx) for e in plain]
         for name, reduction in self._hooks.broadcast(wanted):
             entry = self._entries.get(name) or self._new_entry(name, None, True, False, False, reduction, True)
             op = "sum" if reduction == "mean" else reduction
