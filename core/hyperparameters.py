@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
+from enum import Enum
 from types import FrameType
 from typing import Any
+
+from core.checkpoint.io import to_plain
+from core.errors import CheckpointError
 
 
 class AttributeDict(dict[str, Any]):
@@ -19,6 +24,33 @@ class AttributeDict(dict[str, Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
+
+
+def simplified(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return hyperparameters in types that a checkpoint can hold, and a line for each that had to change.
+
+    Enums become their value and dataclasses dictionaries; what has no plain form is left out.
+    """
+    plain: dict[str, Any] = {}
+    changes: list[str] = []
+    for name, value in values.items():
+        simple = _simple(value)
+        try:
+            plain[name] = to_plain(simple, name)
+        except CheckpointError:
+            changes.append(f"{name} ({type(value).__name__}) is left out")
+            continue
+        if simple is not value:
+            changes.append(f"{name} ({type(value).__name__}) is kept as {plain[name]!r}")
+    return plain, changes
+
+
+def _simple(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
 
 
 class HyperparametersMixin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from core.hyperparameters import HyperparametersMixin
 from core.loops.manual import ManualOptimization
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from core.loggers import Logger
     from core.trainer import Trainer
 
@@ -184,6 +187,32 @@ class Module(HyperparametersMixin, nn.Module):
     def unfreeze(self) -> None:
         """Give all parameters ``requires_grad`` and go to training mode."""
         self.requires_grad_(True).train()
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | os.PathLike[str],
+        map_location: Any = None,
+        strict: bool | None = None,
+        weights_only: bool = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Make a module with the hyperparameters of a checkpoint and load its weights.
+
+        Args:
+            checkpoint_path: ours, or one of a LightningModule.
+            map_location: where the module goes; it stays in host memory by default.
+            strict: whether keys must match; by default the class's ``strict_loading``.
+            weights_only: False also reads types that run code when they are loaded; only for files you trust.
+            kwargs: arguments of ``__init__`` in place of those in the checkpoint.
+
+        Raises:
+            CheckpointError: naming the file, when it cannot be read, or the arguments that it lacks.
+        """
+        from core.checkpoint.foreign import make_module
+
+        module = make_module(cls, os.fspath(checkpoint_path), weights_only, strict, kwargs)
+        return module if map_location is None else module.to(map_location)
 
     # ------------------------------------------------------------------ optimization
 

@@ -9,6 +9,7 @@ import torch
 
 from core.checkpoint.io import to_plain
 from core.errors import CheckpointError
+from core.hyperparameters import simplified
 
 if TYPE_CHECKING:
     from core.loops.run import Run
@@ -43,7 +44,9 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
     checkpoint["state_dict"] = state["state_dict"]
     hyperparameters = getattr(run.module, "hparams", None)
     if hyperparameters:
-        checkpoint["hyper_parameters"] = dict(hyperparameters)
+        checkpoint["hyper_parameters"], changes = simplified(hyperparameters)
+        for line in changes:
+            trainer.warn(f"hyperparameter {line} in checkpoints")
     if not weights_only:
         checkpoint["optimizer_states"] = state["optimizer_states"]
     run.events.fire("on_save_checkpoint", checkpoint)

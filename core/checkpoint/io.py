@@ -84,8 +84,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a checkpoint into host memory, plain types and tensors only.
+def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True) -> dict[str, Any]:
+    """Read a checkpoint into host memory.
+
+    Args:
+        path: the file.
+        weights_only: plain types and tensors only; False runs whatever code the file brings.
 
     Raises:
         CheckpointError: naming ``path``, when it is missing, damaged, or holds anything that would run code.
@@ -94,7 +98,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise CheckpointError(f"checkpoint {name!r} does not exist")
     try:
-        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=True)
+        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=weights_only)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"checkpoint {name!r} holds more than plain types and tensors: {error}") from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 
 def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
-    """Gather the state from all ranks and write it on rank 0.
+    """Gather the state from all ranks and write it on rank 0; a rank that serves has nothing to do with it.
 
     Raises:
         WaitTimeout: when not every rank comes within ``timeout`` seconds.
         CheckpointError: on every rank, when rank 0 could not write.
     """
+    if run.ranks.serves:
+        return
     run.hooks.barrier("save_checkpoint", timeout)
     checkpoint = gather(run, run.loop, weights_only=weights_only)
     error: CheckpointError | None = None
