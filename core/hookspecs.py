@@ -49,17 +49,23 @@ class WrappedModel(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """Which part of the data this process reads: part ``rank`` of ``num_replicas`` equal ones."""
+    """Which part of the data this process reads: part ``rank`` of ``num_replicas`` equal ones.
+
+    ``shared`` says that other processes read the same part and need the same batches: its order must then not
+    depend on the random state of one process.
+    """
 
     rank: int = 0
     num_replicas: int = 1
+    shared: bool = False
 
 
 @hookspec(firstresult=True)
 def launch(run: Callable[[Ranks], T]) -> T:
     """Start the processes of a run and call ``run`` in each; called once per run, in the process of the caller.
 
-    :param run: takes the ranks of its process and returns the run's result; it can be pickled.
+    :param run: takes the ranks of its process and returns the run's result; it can be pickled. ``run.module`` is the
+        user's module, for strategies that refuse some before any process starts.
     :returns: the result of ``run`` on global rank 0.
     :raises RankFailed: when a process of the run fails, is killed or never starts.
 
@@ -225,6 +231,20 @@ def restore_state(module: nn.Module, optimizers: list[Optimizer], state: dict[st
     :param state: the full state, in host memory; ``"optimizer_states"`` is missing when only weights are loaded.
 
     One owner: the strategy.
+    """
+
+
+@hookspec(firstresult=True)
+def conclude(outcome: T) -> T:
+    """End this process's part of a run; called once per process and run, when its work is done.
+
+    :param outcome: what the work came to on this rank; it can be pickled. A rank that serves (see
+        :class:`core.session.Ranks`) comes here as soon as its device is ready, with None, and stays until the ranks
+        that run the loop are done.
+    :returns: ``outcome``; on a rank that serves, that of rank 0.
+
+    One owner: the strategy. It is where a strategy that keeps parts of the model elsewhere brings them back into the
+    user's module. Where every rank holds the whole model it returns ``outcome``.
     """
 
 

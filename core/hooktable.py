@@ -36,6 +36,7 @@ HOOKS = MappingProxyType(
         "barrier": HookRule("strategy"),
         "gather_state": HookRule("strategy"),
         "restore_state": HookRule("strategy"),
+        "conclude": HookRule("strategy"),
         "teardown": HookRule("strategy", ("accelerator",)),
     }
 )

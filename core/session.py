@@ -44,13 +44,22 @@ _LAUNCHER_SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT
 
 
 class Ranks(NamedTuple):
-    """Which process of a run this is; all counted from 0."""
+    """Which process of a run this is; all counted from 0.
+
+    ``world_size`` counts the ranks that run the loop. A strategy may have more processes than those, which hold
+    parts of the model and answer: they are numbered after the others, and :attr:`serves` is true for them.
+    """
 
     global_rank: int = 0
     local_rank: int = 0
     node_rank: int = 0
     world_size: int = 1
     local_world_size: int = 1
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process runs no loop, but serves those that do."""
+        return self.global_rank >= self.world_size
 
 
 @dataclass(frozen=True)

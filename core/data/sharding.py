@@ -43,7 +43,8 @@ def shard_loader(loader: Any, shard: Shard, *, train: bool, seed: int, name: str
     Raises:
         InvalidArgument: for a sampler of the user's own, which would have to be replaced.
     """
-    if shard.num_replicas == 1 or not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+    whole = shard.num_replicas == 1 and not shard.shared
+    if whole or not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return loader
     batch_sampler, sampler = loader.batch_sampler, loader.sampler
     if isinstance(sampler, DistributedSampler) or isinstance(

@@ -1,4 +1,4 @@
-"""What a module's optimizers need from the plan."""
+"""What a module and its optimizers need from the plan, and what they bring to it."""
 
 from __future__ import annotations
 
@@ -24,4 +24,12 @@ def module_party(setup: OptimizerSetup, module: nn.Module) -> Party:
         excludes.append(
             Exclude("asked.grad_sync.skip", f"{closures[0]} evaluates one batch again and again; it has no window")
         )
-    return Party(f"module {type(module).__name__!r}", needs=tuple(needs), excludes=tuple(excludes), asks=True)
+    label = f"module {type(module).__name__!r}"
+    return Party(label, structure_tokens(module), tuple(needs), tuple(excludes), asks=True)
+
+
+def structure_tokens(module: nn.Module) -> frozenset[str]:
+    """Return the tokens that ``module`` brings by how it is built."""
+    parts = (module, getattr(module, "sequential_module", None))
+    sequential = any(isinstance(part, nn.Sequential) for part in parts)
+    return frozenset({"module.sequential"} if sequential else ())

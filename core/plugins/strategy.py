@@ -93,6 +93,11 @@ class Strategy(Plugin):
             optimizer.load_state_dict(saved)
 
     @hookimpl
+    @does_nothing
+    def conclude(self, outcome: T) -> T:
+        return outcome
+
+    @hookimpl
     def teardown(self) -> None:
         return None
 

@@ -14,15 +14,18 @@ from torch import nn
 from core.callbacks.events import Events
 from core.checkpoint import read_checkpoint
 from core.data.source import DataSource
-from core.errors import InterlockError, WrongType
+from core.errors import InterlockError, InvalidCombination, WrongType
 from core.loops.run import Run, StepRouter
+from core.optim.rules import structure_tokens
 from core.plugins.binding import bind, make_plugins
+from core.rules import Party, violations
 from core.session import Ranks
 from core.stages import home
 from core.stages.attachment import attach
 from core.stages.settings import torch_settings
 
 if TYPE_CHECKING:
+    from core.plan import Plan
     from core.trainer import Trainer
 
 
@@ -60,14 +63,16 @@ class Stage(ABC):
         self._prepare()
         assert self.run is not None
         run, launch = self.run, self.run.hooks.launch
+        refuse_structure(run.plan, self.module)
         try:
             result: StageResult = launch(self)
         except BaseException:
             run.hooks.teardown()
             raise
-        if result.changes is not None:
+        elsewhere = _runs_elsewhere(run)
+        if result.changes is not None and (elsewhere or run.ranks.serves):
             home.take(trainer, self.module, result.changes)
-        else:
+        if not elsewhere:
             trainer._run = run  # so that a checkpoint can be saved after the run
         return result
 
@@ -102,24 +107,31 @@ class Stage(ABC):
         with ExitStack() as stack:
             stack.enter_context(torch_settings(trainer))
             stack.enter_context(attach(trainer, self.module, self.data.datamodule))
+            if ranks.serves:
+                _set_up_device(run)
+                return run.hooks.conclude(None)  # type: ignore[no-any-return]  # rank 0's outcome
             stack.callback(lambda: self._finish(run, status))
             try:
                 value = self._set_up_and_work(run)
+                result = run.hooks.conclude(StageResult(value, self._changes(run)))
                 status = "success"
             except BaseException as error:
                 run.events.fire("on_exception", error)
                 trainer._run = None
                 raise
-        away = run.plan.launch.how not in ("here", "subprocess", "external")
-        return StageResult(value, home.collect(run) if away and run.is_rank_zero else None)
+        return result  # type: ignore[no-any-return]  # hooks are untyped
+
+    def _changes(self, run: Run) -> dict[str, Any] | None:
+        """Return what processes that did not run the loop take over from rank 0; weights go to none of the run's."""
+        elsewhere = _runs_elsewhere(run)
+        wanted = elsewhere or run.ranks.world_size < run.plan.world_size
+        return home.collect(run, weights=elsewhere) if wanted and run.is_rank_zero else None
 
     def _set_up_and_work(self, run: Run) -> Any:
         trainer = run.trainer
         run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
         own = getattr(self.module, "configure_callbacks", None)
-        run.device = run.hooks.setup_device(run.ranks)
-        for plugin in run.plugins.values():
-            plugin.device = run.device
+        _set_up_device(run)
         if callable(own):
             trainer.add_callbacks(own())
             run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
@@ -149,6 +161,29 @@ class Stage(ABC):
     def _check_checkpoint(self) -> None:
         if self.ckpt_path is not None:
             read_checkpoint(self.ckpt_path)
+
+
+def _runs_elsewhere(run: Run) -> bool:
+    """Tell whether the run's processes are others than those that came to it."""
+    return run.plan.launch.how not in ("here", "subprocess", "external")
+
+
+def _set_up_device(run: Run) -> None:
+    run.device = run.hooks.setup_device(run.ranks)
+    for plugin in run.plugins.values():
+        plugin.device = run.device
+
+
+def refuse_structure(plan: Plan, module: nn.Module) -> None:
+    """Hold what the plan needs of a module against how this one is built, before any process starts.
+
+    Raises:
+        InvalidCombination: with every broken rule.
+    """
+    party = Party(f"module {type(module).__name__!r}", structure_tokens(module))
+    broken = violations([*plan.parties, party])
+    if broken:
+        raise InvalidCombination(f"{plan.combination}", broken)
 
 
 def need_methods(module: object, names: Sequence[str], stage: str) -> None:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from core.trainer import Trainer
 
 
-def collect(run: Run) -> dict[str, Any]:
-    """Return what rank 0 has after the run; tensors in host memory."""
+def collect(run: Run, *, weights: bool = True) -> dict[str, Any]:
+    """Return what rank 0 has after the run; tensors in host memory, without the ``weights`` if not wanted."""
     trainer = run.trainer
     return {
-        "state_dict": detach_to_host(dict(run.module.state_dict())),
+        "state_dict": detach_to_host(dict(run.module.state_dict())) if weights else None,
         "progress": trainer.progress.state_dict(),
         "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
         "callbacks": [_attributes(callback) for callback in trainer.callbacks],
@@ -28,7 +28,8 @@ def collect(run: Run) -> dict[str, Any]:
 
 def take(trainer: Trainer, module: nn.Module, changes: dict[str, Any]) -> None:
     """Put what :func:`collect` returned into the objects that the user holds."""
-    module.load_state_dict(changes["state_dict"])
+    if changes["state_dict"] is not None:
+        module.load_state_dict(changes["state_dict"])
     trainer.progress.load_state_dict(changes["progress"])
     trainer._metrics.update(changes["metrics"])
     for holder, attributes in [
