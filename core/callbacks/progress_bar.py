@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -89,8 +89,8 @@ class ProgressBar(Callback):
             self._live.update("")  # the line below takes the bar's place until the next epoch begins
         if self._console is not None:
             seconds = time.monotonic() - self._epoch_start
-            parts = [_title(trainer), f"{seconds:.1f} s", self._speed(trainer)]
-            text = "  ".join([*parts, format_metrics(_over_epoch(trainer))])
+            parts = [_title(trainer), f"{seconds:.1f} s", self._speed(trainer), *format_metrics(_over_epoch(trainer))]
+            text = join_parts(parts, self._console.width if self._console.is_terminal else None)
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def teardown(self, trainer: Trainer, module: nn.Module, stage: str) -> None:
@@ -113,13 +113,12 @@ class ProgressBar(Callback):
         count = f"{done}/{self._total}" if self._total is not None else f"{done}"
         rest = [count, self._speed(trainer), doing or self._time_left(trainer, done)]
         values = format_metrics(trainer.progress_bar_metrics)
-        row = Table.grid(padding=(0, 2, 0, 0))
+        room = self._console.width if self._console is not None else 0
+        beside = len("  ".join([_title(trainer), " " * BAR_WIDTH, *rest, *values])) < room
         bar = Bar(total=self._total, completed=done, width=BAR_WIDTH, pulse=self._total is None)
-        texts = [Text(text, no_wrap=True) for text in rest]
-        width = len("  ".join([_title(trainer), " " * BAR_WIDTH, *rest, values]))
-        beside = width < (self._console.width if self._console is not None else 0)
-        row.add_row(_title(trainer), bar, *texts, *([Text(values)] if beside else []))
-        return row if beside or not values else Group(row, Text(f"  {values}"))
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_row(_title(trainer), bar, *(Text(text, no_wrap=True) for text in rest), *(values if beside else ()))
+        return row if beside or not values else Group(row, Text("  " + join_parts(values, room - 2)))
 
     def _speed(self, trainer: Trainer) -> str:
         """Return the samples per second of this epoch over all ranks, taking the others' batches for as large."""
@@ -163,9 +162,21 @@ def format_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def format_metrics(metrics: Mapping[str, float]) -> str:
-    """Return ``name value`` pairs on one line, the values as wide as each other where they are of common size."""
-    return "  ".join(f"{name} {_number(value)}" for name, value in metrics.items())
+def format_metrics(metrics: Mapping[str, float]) -> list[str]:
+    """Return ``name value`` pairs, the values as wide as each other where they are of common size."""
+    return [f"{name} {_number(value)}" for name, value in metrics.items()]
+
+
+def join_parts(parts: Sequence[str], width: int | None) -> str:
+    """Return the parts on one line, or on several where they are wider than ``width``; no part is broken."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}  {part}" if lines[-1] else part
+        if width is None or len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(f"  {part}")
+    return "\n".join(lines)
 
 
 def _number(value: float) -> str:

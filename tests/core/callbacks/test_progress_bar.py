@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from core import Callback, Module, Trainer
 from core.callbacks import ProgressBar
-from core.callbacks.progress_bar import format_metrics, format_time
+from core.callbacks.progress_bar import format_metrics, format_time, join_parts
 
 TICK = 0.01
 
@@ -243,4 +243,13 @@ def test_times(seconds, text):
 )
 def test_numbers(value, text):
     """Values of common size are equally wide, and very small or large ones keep their digits."""
-    assert format_metrics({"x": value}) == f"x {text}"
+    assert format_metrics({"x": value}) == [f"x {text}"]
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [(None, "loss 1  acc 2  speed 3"), (14, "loss 1  acc 2\n  speed 3"), (3, "loss 1\n  acc 2\n  speed 3")],
+)
+def test_long_lines_break_between_values(width, text):
+    """A line wider than the terminal goes on below, indented; a name is not parted from its value."""
+    assert join_parts(["loss 1", "acc 2", "speed 3"], width) == text
