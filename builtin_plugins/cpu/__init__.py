@@ -1,6 +1,11 @@
 """The host's processors as an accelerator."""
 
+import os
+
 from core.declarations import API, AcceleratorDeclaration
+
+FORK = ("fork",) if hasattr(os, "fork") else ()
+"""Provided where the system has it."""
 
 DECLARATION = AcceleratorDeclaration(
     name="cpu",
@@ -19,6 +24,8 @@ DECLARATION = AcceleratorDeclaration(
         "grad_scaler",
         "collective.gloo",
         "rpc",
+        "replicas",
+        *FORK,
     ),
     preference=1,
 )

@@ -1,6 +1,11 @@
 """NVIDIA GPUs as an accelerator."""
 
+import os
+
 from core.declarations import API, AcceleratorDeclaration
+
+FORK = ("fork",) if hasattr(os, "fork") else ()
+"""Provided where the system has it; a process that has opened a GPU cannot be forked, which is seen at the launch."""
 
 DECLARATION = AcceleratorDeclaration(
     name="cuda",
@@ -22,6 +27,8 @@ DECLARATION = AcceleratorDeclaration(
         "collective.gloo",
         "sync_batchnorm.kernel",
         "rpc",
+        "replicas",
+        *FORK,
     ),
     wraps=("teardown",),
     preference=100,

@@ -110,7 +110,7 @@ class Results:
         """See :meth:`core.module.Module.log`."""
         record = RECORD.get()
         if record is not None:  # one of several replicas: they are logged together when all are done
-            how = {"on_step": on_step, "on_epoch": on_epoch, "prog_bar": prog_bar, "logger": logger}
+            how: dict[str, Any] = {"on_step": on_step, "on_epoch": on_epoch, "prog_bar": prog_bar, "logger": logger}
             how |= {"reduce_fx": reduce_fx, "sync_dist": sync_dist, "add_dataloader_idx": add_dataloader_idx}
             record.add(self, name, value, batch_size, how)
             return

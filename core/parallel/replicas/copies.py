@@ -1,0 +1,45 @@
+"""Shallow copies of a module that share its memory."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class Copy:
+    """One replica: a copy of the module tree, whose parameters are leaves of their own over the same memory.
+
+    Gradients of the copy stay apart from those of other copies until they are collected.
+    """
+
+    def __init__(self, module: nn.Module, parameters: dict[nn.Parameter, nn.Parameter]) -> None:
+        self.module, self.parameters = module, parameters
+
+
+def copy_module(module: nn.Module, *, with_gradients: bool, own_buffers: bool) -> Copy:
+    """Copy the module tree, sharing the memory of its parameters.
+
+    Args:
+        module: what is copied; a part or a parameter that occurs twice occurs twice in the copy, too.
+        with_gradients: give the copy parameters of its own, so that its gradients are its own.
+        own_buffers: give the copy buffers of its own, so that what it writes to them is forgotten.
+    """
+    parts = {part: part._replicate_for_data_parallel() for part in module.modules()}  # type: ignore[no-untyped-call]
+    parameters: dict[nn.Parameter, nn.Parameter] = {}
+    for part, copy in parts.items():
+        for name, child in part._modules.items():
+            copy._modules[name] = None if child is None else parts[child]
+        for name, parameter in part._parameters.items():
+            if parameter is None:
+                copy._parameters[name] = None
+                continue
+            if parameter not in parameters:
+                parameters[parameter] = _over_same_memory(parameter) if with_gradients else parameter
+            setattr(copy, name, parameters[parameter])  # recurrent layers keep a list of their own in step with this
+        if own_buffers:
+            for name, buffer in part._buffers.items():
+                copy._buffers[name] = None if buffer is None else buffer.clone()
+    return Copy(parts[module], parameters)
+
+
+def _over_same_memory(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
