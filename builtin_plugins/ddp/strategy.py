@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -36,6 +37,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
         self.find_unused_parameters = find_unused_parameters
         self.static_graph = static_graph
         self.gradient_as_bucket_view = gradient_as_bucket_view
+        self._wrapped: DistributedDataParallel | None = None
 
     @hookimpl
     def wrap_model(self, module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
@@ -44,15 +46,32 @@ class DDPStrategy(ProcessPerDeviceStrategy):
         optimizers = make_optimizers()
         if not optimizers:  # nothing is trained, so there are no gradients to average
             return WrappedModel(module, [])
-        wrapped = DistributedDataParallel(
+        wrapped = self._wrapped = DistributedDataParallel(
             module,
             device_ids=None if self.device.index is None else [self.device.index],
             find_unused_parameters=self.find_unused_parameters,
             static_graph=self.static_graph,
             gradient_as_bucket_view=self.gradient_as_bucket_view,
         )
+        atexit.register(self._let_go)
         return WrappedModel(wrapped, optimizers)
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
-        return module.no_sync()  # type: ignore[operator, no-any-return]  # what wrap_model returned
+        return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+    @hookimpl
+    def teardown(self) -> None:
+        self._let_go()
+        super().teardown()
+
+    def _let_go(self) -> None:
+        """Drop torch's reducer while others hold the process group too.
+
+        As the group's last holder it would join the group's threads without giving up the interpreter lock, which
+        such a thread may be waiting for: a program with a second run, or at its end, would hang.
+        """
+        atexit.unregister(self._let_go)
+        if self._wrapped is not None:
+            self._wrapped.reducer = self._wrapped.logger = None  # type: ignore[assignment]
+            self._wrapped = None
