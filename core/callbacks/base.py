@@ -99,6 +99,56 @@ class Callback:
     ) -> None:
         """A batch of validation is done."""
 
+    def on_sanity_check_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """A few batches of validation are about to be tried before training."""
+
+    def on_sanity_check_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """They were tried."""
+
+    def on_test_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """Testing begins; the module is in eval mode."""
+
+    def on_test_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """Testing is over and its metrics are known."""
+
+    def on_test_epoch_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """The loaders are about to be read."""
+
+    def on_test_epoch_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """The loaders are read; values may still be logged."""
+
+    def on_test_batch_start(
+        self, trainer: Trainer, module: nn.Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of testing is on the device."""
+
+    def on_test_batch_end(
+        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of testing is done."""
+
+    def on_predict_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """Prediction begins; the module is in eval mode."""
+
+    def on_predict_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """Prediction is over."""
+
+    def on_predict_epoch_start(self, trainer: Trainer, module: nn.Module) -> None:
+        """The loaders are about to be read."""
+
+    def on_predict_epoch_end(self, trainer: Trainer, module: nn.Module) -> None:
+        """The loaders are read."""
+
+    def on_predict_batch_start(
+        self, trainer: Trainer, module: nn.Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of prediction is on the device."""
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch is predicted; ``outputs`` is what ``predict_step`` returned."""
+
     def on_save_checkpoint(self, trainer: Trainer, module: nn.Module, checkpoint: dict[str, Any]) -> None:
         """``checkpoint`` is about to be written; add to it in plain types and tensors."""
 
