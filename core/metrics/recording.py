@@ -43,7 +43,7 @@ class Record:
 
     def add(self, results: Results, name: str, value: Any, batch_size: int | None, how: dict[str, Any]) -> None:
         """Take one call of ``results.log``."""
-        value = value.detach() if isinstance(value, Tensor) else value
+        value = value.detach() if isinstance(value, Tensor) else getattr(value, "shared_metric", value)
         self.calls.append(Logged(results, name, value, self._size if batch_size is None else batch_size, how))
 
 
@@ -78,21 +78,25 @@ def log_together(records: Sequence[Record]) -> None:
 
 
 def _combined(calls: Sequence[Logged], size: int) -> Any:
-    """Return one value for the calls' values, as their ``reduce_fx`` says; a single one, or a wrong one, as it is."""
+    """Return one value for the calls' values, as their ``reduce_fx`` says.
+
+    A single one stays as it is; so does a metric object, which has taken all replicas' parts of the batch already, and
+    a value of a wrong type, which ``log`` refuses in its own words.
+    """
     values = [call.value for call in calls]
-    wrong = [v for v in values if isinstance(v, bool) or not isinstance(v, Tensor | int | float)]
-    wrong += [v for v in values if isinstance(v, Tensor) and v.numel() != 1]
-    if wrong or len(values) == 1:
-        return (wrong or values)[0]  # log refuses a wrong one, in its own words
+    others = [v for v in values if isinstance(v, bool) or not isinstance(v, Tensor | int | float)]
+    others += [v for v in values if isinstance(v, Tensor) and v.numel() != 1]
+    if others or len(values) == 1:
+        return (others or values)[0]
     tensors = [v for v in values if isinstance(v, Tensor)]
     if tensors:
         values = [v.to(tensors[0].device) if isinstance(v, Tensor) else v for v in values]
-    reduction = first_name(calls[0].how.get("reduce_fx", "mean"))
+    reduction = reduction_name(calls[0].how.get("reduce_fx", "mean"))
     if reduction == "mean":
         return sum(v * call.batch_size for v, call in zip(values, calls, strict=True)) / size
     return {"min": min, "max": max}.get(reduction, sum)(values)
 
 
-def first_name(reduction: Any) -> str:
+def reduction_name(reduction: Any) -> str:
     """Return the name of a reduction that was given by name or as a function."""
     return reduction if isinstance(reduction, str) else getattr(reduction, "__name__", "")

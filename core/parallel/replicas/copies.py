@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
+
+from core.parallel.replicas.metrics import SharedMetric, is_metric
 
 
 class Copy:
@@ -27,7 +31,7 @@ def copy_module(module: nn.Module, *, with_gradients: bool, own_buffers: bool) -
     parameters: dict[nn.Parameter, nn.Parameter] = {}
     for part, copy in parts.items():
         for name, child in part._modules.items():
-            copy._modules[name] = None if child is None else parts[child]
+            copy._modules[name] = None if child is None else _copy_of(child, parts)
         for name, parameter in part._parameters.items():
             if parameter is None:
                 copy._parameters[name] = None
@@ -39,6 +43,10 @@ def copy_module(module: nn.Module, *, with_gradients: bool, own_buffers: bool) -
             for name, buffer in part._buffers.items():
                 copy._buffers[name] = None if buffer is None else buffer.clone()
     return Copy(parts[module], parameters)
+
+
+def _copy_of(child: nn.Module, parts: dict[nn.Module, nn.Module]) -> Any:
+    return SharedMetric(child) if is_metric(child) else parts[child]
 
 
 def _over_same_memory(parameter: nn.Parameter) -> nn.Parameter:
