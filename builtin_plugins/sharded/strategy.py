@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 with warnings.catch_warnings():
@@ -14,6 +14,7 @@ with warnings.catch_warnings():
     from fairscale.optim import OSS
 
 from torch import nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
@@ -54,16 +55,19 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
-        return module.no_sync()  # type: ignore[operator, no-any-return]  # what wrap_model returned
+        return module.no_sync() if isinstance(module, ShardedDataParallel) else nullcontext()
 
     @hookimpl
     def clip_gradients(
         self, module: nn.Module, optimizer: Optimizer, value: float, algorithm: Literal["norm", "value"]
     ) -> None:
-        if algorithm == "norm":
-            optimizer.clip_grad_norm(value)  # type: ignore[attr-defined]  # OSS: over the parts of all ranks
-        else:
-            super().clip_gradients(module, optimizer, value, algorithm)
+        own = own_parameters(optimizer)
+        if algorithm == "value":
+            nn.utils.clip_grad_value_(own, value)
+            return
+        # not OSS.clip_grad_norm: it takes single precision only, and the parameters that had gradients at its first call
+        norm = get_total_norm([p.grad for p in own if p.grad is not None]).to(self.device).double()
+        clip_grads_with_norm_(own, value, self.hooks.reduce(norm**2, "sum").sqrt())
 
     @hookimpl
     def gather_state(self, module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any] | None:
@@ -74,3 +78,37 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
         finally:
             for optimizer in optimizers:
                 optimizer._all_states = []  # type: ignore[attr-defined]  # the whole state need not stay in memory
+
+    @hookimpl
+    def restore_state(self, module: nn.Module, optimizers: list[Optimizer], state: dict[str, Any]) -> None:
+        super().restore_state(module, [], state)
+        for optimizer, saved in zip(optimizers, state.get("optimizer_states", ()), strict=False):
+            load_own_part(optimizer, saved)
+
+
+def own_parameters(optimizer: OSS) -> list[nn.Parameter]:
+    """Return the parameters whose gradients and state this rank holds."""
+    return [parameter for group in optimizer.optim.param_groups for parameter in group["params"]]
+
+
+def load_own_part(optimizer: OSS, saved: dict[str, Any]) -> None:
+    """Load this rank's part of the whole state ``saved``.
+
+    It goes through the inner optimizer, which knows what belongs on which device; OSS.load_state_dict moves the step
+    counts to the GPU, where Adam refuses them, and keeps a second copy of the state.
+    """
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    number_of = dict(zip(parameters, numbers, strict=True))
+    state = {
+        place: saved["state"][number_of[parameter]]
+        for place, parameter in enumerate(own_parameters(optimizer))
+        if number_of[parameter] in saved["state"]
+    }
+    groups, start = [], 0
+    for group, saved_group in zip(optimizer.optim.param_groups, saved["param_groups"], strict=True):
+        end = start + len(group["params"])
+        groups.append({**saved_group, "params": list(range(start, end))})
+        start = end
+    optimizer.optim.load_state_dict({"state": state, "param_groups": groups})
+    OSS._sync_param_groups(optimizer.optim.param_groups, optimizer.param_groups)

@@ -67,13 +67,29 @@ class OptimizerSetup:
 
 
 def _rebind(scheduler: Any, old: Optimizer, new: Optimizer) -> None:
-    for inner in getattr(scheduler, "_schedulers", ()):
-        _rebind(inner, old, new)
-    if getattr(scheduler, "optimizer", None) is old:
-        scheduler.optimizer = new
-        # torch warns about a scheduler that steps before its optimizer; it looks for marks on the first one's step
-        new.step.__func__._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-        new._opt_called = True  # type: ignore[attr-defined]
+    for name, value in list(vars(scheduler).items()):
+        if value is old:
+            setattr(scheduler, name, new)
+            _mark_as_watched(new)
+        for inner in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(inner, LRScheduler):
+                _rebind(inner, old, new)
+
+
+def _mark_as_watched(optimizer: Optimizer) -> None:
+    """Let torch believe that the optimizer has stepped before its scheduler, as the loop sees to.
+
+    torch warns otherwise; it looks for marks that a scheduler leaves on the optimizer it was made with.
+    """
+    step = optimizer.step
+    if not hasattr(step, "_wrapped_by_lr_sched"):
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return step(*args, **kwargs)
+
+        watched._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        optimizer.step = watched  # type: ignore[method-assign]  # on this one only, not on its class
+    optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 def configure_optimizers(module: nn.Module) -> OptimizerSetup:
