@@ -64,13 +64,13 @@ class Net(Module):
     def configure_optimizers(self) -> Any:
         first, second = list(self.first.parameters()), list(self.second.parameters())
         if self.kind == "sgd":
-            return torch.optim.SGD(first + second, lr=0.1, momentum=0.9)
+            return torch.optim.SGD(first + second, lr=0.05, momentum=0.9)
         if self.kind == "adam":
             return torch.optim.Adam(first + second, lr=0.01)
         if self.kind == "adamw":
             return torch.optim.AdamW(first + second, lr=0.01, weight_decay=0.1)
         if self.kind == "two":
-            return [torch.optim.SGD(first, lr=0.1, momentum=0.9), torch.optim.AdamW(second, lr=0.02)]
+            return [torch.optim.SGD(first, lr=0.05, momentum=0.9), torch.optim.AdamW(second, lr=0.02)]
         if self.kind == "groups":
             slow = {"params": first, "lr": 0.003, "weight_decay": 0.2}
             return torch.optim.Adam([slow, {"params": second}], lr=0.02)
@@ -81,7 +81,7 @@ def dataset(batches: int) -> TensorDataset:
     """Return features and targets for so many global batches."""
     generator = torch.Generator().manual_seed(11)
     size = batches * GLOBAL_BATCH
-    return TensorDataset(torch.randn(size, 6, generator=generator), 3 * torch.randn(size, 2, generator=generator))
+    return TensorDataset(torch.randn(size, 6, generator=generator), torch.randn(size, 2, generator=generator))
 
 
 def by_hand(case: Case) -> dict[str, torch.Tensor]:
