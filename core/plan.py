@@ -91,6 +91,8 @@ class Plan:
             }
             for c in self.chosen
         }
+        kept = [token for token in self.strategy.declaration.provides if token.startswith("checkpoint.")]
+        plugins["strategy"]["checkpoint"] = kept  # what a later reader has to know about the writer
         return {
             **plugins,
             "devices": list(self.devices) if self.devices is not None else self.num_devices,

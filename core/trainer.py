@@ -14,7 +14,7 @@ from core.assembly import make_callbacks, make_loggers
 from core.callbacks import Callback
 from core.data.source import DataSource
 from core.errors import InterlockError
-from core.instances import split_instances
+from core.instances import split_instances, with_plugins
 from core.loggers import Logger
 from core.loops.progress import Progress
 from core.past import refuse_past
@@ -69,8 +69,11 @@ class Trainer(Readings):
         inference_mode: evaluate under ``torch.inference_mode`` rather than ``torch.no_grad``.
         use_distributed_sampler: give each rank its own part of the loaders.
         detect_anomaly: find the operation that made a gradient NaN; slow.
+        plugins: configured instances of plugins, each in place of the argument of its kind.
         sync_batchnorm: compute batch-norm statistics over all ranks.
         reload_dataloaders_every_n_epochs: make the training loader anew every n epochs; 0 never.
+        async_checkpointing: write checkpoints in a thread beside the training; a run ends when they are on disk.
+        barebones: no checkpoints, loggers, bar, summary or sanity check: for measuring.
         default_root_dir: where logs and checkpoints go; the current folder by default.
 
     Raises:
@@ -114,8 +117,11 @@ class Trainer(Readings):
         inference_mode: bool = True,
         use_distributed_sampler: bool = True,
         detect_anomaly: bool = False,
+        plugins: object | Sequence[object] | None = None,
         sync_batchnorm: bool = False,
         reload_dataloaders_every_n_epochs: int = 0,
+        async_checkpointing: bool = False,
+        barebones: bool = False,
         default_root_dir: str | os.PathLike[str] | None = None,
         **past: object,
     ) -> None:
@@ -149,6 +155,7 @@ class Trainer(Readings):
         self.inference_mode = flag("inference_mode", inference_mode)
         self.use_distributed_sampler = flag("use_distributed_sampler", use_distributed_sampler)
         self.detect_anomaly = flag("detect_anomaly", detect_anomaly)
+        self.async_checkpointing = flag("async_checkpointing", async_checkpointing)
         every = "reload_dataloaders_every_n_epochs"
         self.reload_dataloaders_every_n_epochs = whole(every, reload_dataloaders_every_n_epochs, least=0)
         self.default_root_dir = os.fspath(_or(default_root_dir, os.getcwd()))
@@ -158,11 +165,15 @@ class Trainer(Readings):
             self.accumulate_grad_batches,
             flag("sync_batchnorm", sync_batchnorm),
         )
-        checkpointing = flag("enable_checkpointing", _or(enable_checkpointing, True))
-        bar = flag("enable_progress_bar", _or(enable_progress_bar, True))
-        summary = flag("enable_model_summary", _or(enable_model_summary, True))
+        bare = flag("barebones", barebones)
+        checkpointing = flag("enable_checkpointing", _or(enable_checkpointing, not bare))
+        bar = flag("enable_progress_bar", _or(enable_progress_bar, not bare))
+        summary = flag("enable_model_summary", _or(enable_model_summary, not bare))
+        if bare:
+            logger, self.num_sanity_val_steps = _or(logger, False), 0
         self._apply_quick_modes()
-        self.plan: Plan = self._resolve(accelerator, precision, strategy, devices, num_nodes, features)
+        given = {"accelerator": accelerator, "precision": precision, "strategy": strategy}
+        self.plan: Plan = self._resolve(with_plugins(given, plugins), devices, num_nodes, features)
         trying = self.fast_dev_run > 0
         self.loggers = make_loggers(False if trying else logger, self.default_root_dir)
         self.callbacks = make_callbacks(callbacks, checkpointing, bar, summary, trying)
@@ -171,17 +182,8 @@ class Trainer(Readings):
         self.results: Results | None = None
         self._start_readings()
 
-    def _resolve(
-        self,
-        accelerator: object,
-        precision: object,
-        strategy: object,
-        devices: object,
-        num_nodes: object,
-        features: Features,
-    ) -> Plan:
+    def _resolve(self, given: dict[str, object], devices: object, num_nodes: object, features: Features) -> Plan:
         registry = get_registry()
-        given = {"accelerator": accelerator, "precision": precision, "strategy": strategy}
         names, self._instances, options = split_instances(registry, given)
         return registry.resolve(
             Request.build(**names, devices=devices, num_nodes=num_nodes, features=features, options=options)
@@ -304,6 +306,13 @@ class Trainer(Readings):
         if self._run is None:
             raise InterlockError("save_checkpoint needs a run: call it in a callback or after fit, in the same process")
         save(self._run, os.fspath(filepath), weights_only, SAVE_TIMEOUT)
+
+    def remove_checkpoint(self, filepath: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint on rank 0, after the one that is being written, if any, is there."""
+        from core.checkpoint.save import remove
+
+        if self.is_global_zero:
+            remove(self._run, os.fspath(filepath))
 
     def _checkpoint_path(self, given: str | os.PathLike[str] | None) -> str | None:
         """Return the path that ``"best"`` and ``"last"`` stand for, and any other as it is."""

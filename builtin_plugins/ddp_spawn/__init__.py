@@ -7,7 +7,7 @@ from core.parallel.options import PROCESS_OPTIONS
 DECLARATION = StrategyDeclaration(
     name="ddp_spawn",
     summary="as ddp, its processes started with torch.multiprocessing; weights and metrics brought home",
-    implementation="builtin_plugins.ddp.strategy:DDPStrategy",
+    implementation="builtin_plugins.ddp_spawn.strategy:DDPSpawnStrategy",
     api=API,
     provides=tuple(token for token in (*DDP_PROVIDES, "launch.spawn") if token != "nodes.many"),
     needs=(

@@ -5,7 +5,7 @@ from core.declarations import API, StrategyDeclaration
 DECLARATION = StrategyDeclaration(
     name="single_device",
     summary="one process on one device",
-    implementation="core.plugins:Strategy",
+    implementation="builtin_plugins.single_device.strategy:SingleDeviceStrategy",
     api=API,
     aliases=("single",),
     provides=(

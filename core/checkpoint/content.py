@@ -29,7 +29,8 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         "global_step": trainer.global_step,
     }
     if not weights_only:
-        own = loop.position.state_dict() if loop is not None else None
+        inside = trainer.progress.state_dict()["batch"] > 0
+        own = loop.position.state_dict(inside) if loop is not None else None
         per_rank = gather_from_ranks(run, own)
         checkpoint["loop"] = {"progress": trainer.progress.state_dict(), "positions": per_rank}
         checkpoint["lr_schedulers"] = loop.schedules.state_dict() if loop is not None else None

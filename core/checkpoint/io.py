@@ -84,12 +84,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True) -> dict[str, Any]:
+def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint into host memory.
 
     Args:
         path: the file.
         weights_only: plain types and tensors only; False runs whatever code the file brings.
+        mapped: leave tensors on disk until they are looked at, for who looks at the rest only.
 
     Raises:
         CheckpointError: naming ``path``, when it is missing, damaged, or holds anything that would run code.
@@ -98,7 +99,7 @@ def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True) -> 
     if not os.path.isfile(path):
         raise CheckpointError(f"checkpoint {name!r} does not exist")
     try:
-        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=weights_only)
+        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=weights_only, mmap=mapped or None)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"checkpoint {name!r} holds more than plain types and tensors: {error}") from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:

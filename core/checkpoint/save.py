@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.checkpoint.content import gather
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
-    """Gather the state from all ranks and write it on rank 0; a rank that serves has nothing to do with it.
+    """Gather the state from all ranks and write it on rank 0, at once or in the background; a rank that serves has nothing to do with it.
 
     Raises:
         WaitTimeout: when not every rank comes within ``timeout`` seconds.
@@ -26,7 +27,10 @@ def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
     error: CheckpointError | None = None
     if checkpoint is not None:
         try:
-            write_checkpoint(checkpoint, path)
+            if run.writer is not None:
+                run.writer.write(checkpoint, path)
+            else:
+                write_checkpoint(checkpoint, path)
         except CheckpointError as raised:
             error = raised
     told = run.hooks.broadcast(str(error) if error else None)
@@ -34,3 +38,15 @@ def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
         raise error
     if told is not None:
         raise CheckpointError(told)
+
+
+def remove(run: Run | None, path: str) -> None:
+    """Remove a checkpoint that is no longer wanted, once the one that is being written is there; rank 0 calls it."""
+
+    def unlink() -> None:
+        Path(path).unlink(missing_ok=True)
+
+    if run is not None and run.writer is not None:
+        run.writer.afterwards(unlink)
+    else:
+        unlink()

@@ -2,7 +2,8 @@
 
 The order of an epoch follows from the random state at its start. A checkpoint keeps that state beside the
 one at the time of saving: resuming goes back to the first, draws the order again, passes over the batches
-that were done, and then takes the second, as if nothing had happened in between.
+that were done, and then takes the second, as if nothing had happened in between. A loader that keeps its own
+position (torchdata's StatefulDataLoader, whose workers have state too) is asked for it instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler
 
-from core.data.stream import read
+from core.data.stream import length_of, read
 from core.seed import get_rng_state, set_rng_state
 
 
@@ -25,6 +26,10 @@ class LoaderPosition:
         self._epoch_start: torch.Tensor | None = None
         self._generator_start: torch.Tensor | None = None
         self._resume_with: dict[str, Any] | None = None
+        # a length is needed: without one, batches are read ahead, and the loader's position is ahead of the run's
+        methods = (getattr(loader, "state_dict", None), getattr(loader, "load_state_dict", None))
+        self._keeps_position = all(map(callable, methods)) and length_of(loader) is not None
+        self._loader_state: dict[str, Any] | None = None
 
     @property
     def _generator(self) -> torch.Generator | None:
@@ -45,6 +50,12 @@ class LoaderPosition:
             self._epoch_start = torch.get_rng_state()
             self._generator_start = generator.get_state() if generator is not None else None
             return read(self._loader, done)
+        if self._loader_state is not None:
+            self._loader.load_state_dict(self._loader_state)
+            self._loader_state = None
+            rest: Iterator[Any] = iter(self._loader)
+            set_rng_state(resumed)
+            return rest
         assert self._epoch_start is not None, "a checkpoint inside an epoch holds the state at its start"
         torch.set_rng_state(self._epoch_start)
         if generator is not None and self._generator_start is not None:
@@ -61,8 +72,8 @@ class LoaderPosition:
             if generator is not None and "generator" in self._resume_with:
                 generator.set_state(self._resume_with["generator"])
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return this rank's position and random state."""
+    def state_dict(self, inside: bool) -> dict[str, Any]:
+        """Return this rank's position and random state; ``inside`` says whether an epoch has begun and not ended."""
         generator, sampler = self._generator, self._distributed_sampler
         random_state = get_rng_state()
         if generator is not None:
@@ -72,6 +83,7 @@ class LoaderPosition:
             "epoch_start": self._epoch_start,
             "generator_start": self._generator_start,
             "sampler_seed": sampler.seed if sampler is not None else None,
+            "loader": self._loader.state_dict() if inside and self._keeps_position else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -79,6 +91,7 @@ class LoaderPosition:
         self._resume_with = state["random_state"]
         self._epoch_start = state["epoch_start"]
         self._generator_start = state["generator_start"]
+        self._loader_state = state.get("loader") if self._keeps_position else None
         sampler = self._distributed_sampler
         if sampler is not None and state["sampler_seed"] is not None:
             sampler.seed = state["sampler_seed"]

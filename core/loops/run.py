@@ -20,6 +20,7 @@ from core.optim import OptimizerSetup
 from core.userhooks import overridden
 
 if TYPE_CHECKING:
+    from core.checkpoint.background import BackgroundWriter
     from core.data.source import DataSource
     from core.loops.manual import ManualOptimization
     from core.loops.training import TrainingLoop
@@ -51,8 +52,13 @@ class Run:
     setup: OptimizerSetup = field(default_factory=OptimizerSetup)
     loop: TrainingLoop | None = None
     manual: ManualOptimization | None = None
+    writer: BackgroundWriter | None = None
 
     def __post_init__(self) -> None:
+        if self.trainer.async_checkpointing:
+            from core.checkpoint.background import BackgroundWriter
+
+            self.writer = BackgroundWriter()
         self.events = Events(self.trainer, self.module, self.trainer.callbacks, self.data.datamodule)
 
     def results(self, *, on_step: bool, on_epoch: bool) -> Results:

@@ -13,6 +13,7 @@ from torch import nn
 
 from core.callbacks.events import Events
 from core.checkpoint import read_checkpoint
+from core.checkpoint.layout import refuse_other_layout
 from core.data.source import DataSource
 from core.errors import InterlockError, InvalidCombination, WrongType
 from core.loops.run import Run, StepRouter
@@ -150,6 +151,8 @@ class Stage(ABC):
         run.hooks.barrier("prepare_data", None)
 
     def _finish(self, run: Run, status: str) -> None:
+        if run.writer is not None:
+            run.writer.finish()
         run.events.fire("teardown", self.name)
         if run.is_rank_zero:
             for logger in run.trainer.loggers:
@@ -158,9 +161,10 @@ class Stage(ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "run": None}
 
-    def _check_checkpoint(self) -> None:
+    def _check_checkpoint(self, trainer: Trainer) -> None:
         if self.ckpt_path is not None:
-            read_checkpoint(self.ckpt_path)
+            checkpoint = read_checkpoint(self.ckpt_path, mapped=True)
+            refuse_other_layout(checkpoint, trainer.plan, self.ckpt_path)
 
 
 def _runs_elsewhere(run: Run) -> bool:
