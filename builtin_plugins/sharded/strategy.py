@@ -65,7 +65,7 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
         if algorithm == "value":
             nn.utils.clip_grad_value_(own, value)
             return
-        # not OSS.clip_grad_norm: it takes single precision only, and the parameters that had gradients at its first call
+        # OSS.clip_grad_norm takes single precision only, and the parameters that had gradients at its first call
         norm = get_total_norm([p.grad for p in own if p.grad is not None]).to(self.device).double()
         clip_grads_with_norm_(own, value, self.hooks.reduce(norm**2, "sum").sqrt())
 

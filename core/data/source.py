@@ -39,6 +39,9 @@ class DataSource:
     datamodule: Any = None
     run: Run | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "run": None}
+
     def has(self, what: str, module: object) -> bool:
         """Tell whether there are loaders for ``what``."""
         return self.given.get(what) is not None or self._maker(what, module) is not None
