@@ -149,7 +149,7 @@ class ModelCheckpoint(Callback):
                 gone, _ = self._worst()
                 del self.saved[gone]
                 if trainer.is_global_zero and gone != path:
-                    Path(gone).unlink(missing_ok=True)
+                    trainer.remove_checkpoint(gone)
         if self.monitor is None:
             self.best_model_path = path
         else:

@@ -1,0 +1,139 @@
+"""Where data comes from: loaders, data modules, the module itself, several at once."""
+
+import pytest
+import torch
+from support.nets import Net, loader, quiet_trainer
+
+from core import CombinedLoader, DataModule
+from core.errors import InterlockError
+
+
+class Data(DataModule):
+    """Notes what it is asked for."""
+
+    def __init__(self):
+        self.calls = []
+
+    def prepare_data(self):
+        self.calls.append("prepare_data")
+
+    def setup(self, stage):
+        self.calls.append(f"setup {stage}")
+
+    def train_dataloader(self):
+        self.calls.append("train")
+        return loader(2)
+
+    def val_dataloader(self):
+        return [loader(1), loader(2)]
+
+    test_dataloader = predict_dataloader = train_dataloader
+
+    def teardown(self, stage):
+        self.calls.append(f"teardown {stage}")
+
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        return batch + 1000
+
+    def state_dict(self):
+        return {"calls": len(self.calls)}
+
+
+def test_a_data_module_is_asked_in_order():
+    """prepare_data comes before setup, loaders after both, teardown last; its transfer hooks change batches."""
+
+    class Sees(Net):
+        def training_step(self, batch, batch_idx):
+            self.first = batch[0, 0].item()
+            return super().training_step(batch, batch_idx)
+
+    data, net = Data(), Sees()
+    trainer = quiet_trainer(limit_train_batches=1)
+    trainer.fit(net, datamodule=data)
+    assert data.calls == ["prepare_data", "setup fit", "train", "teardown fit"]
+    assert net.first == 1000
+    assert set(trainer.callback_metrics) == {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"}
+
+
+def test_a_data_module_may_stand_where_loaders_do():
+    """fit(module, datamodule) is read as people mean it; giving both loaders and a data module is refused."""
+    trainer = quiet_trainer()
+    trainer.fit(Net(), Data())
+    assert trainer.global_step == 2
+    with pytest.raises(InterlockError, match="give one of them"):
+        trainer.fit(Net(), loader(), datamodule=Data())
+
+
+def test_a_module_may_bring_its_own_loaders():
+    """train_dataloader and val_dataloader of the module are used when nothing else is given."""
+
+    class Own(Net):
+        def train_dataloader(self):
+            return loader(3)
+
+        def val_dataloader(self):
+            return loader(1)
+
+    trainer = quiet_trainer()
+    trainer.fit(Own())
+    assert trainer.global_step == 3
+    assert "val_loss" in trainer.callback_metrics
+
+
+def test_validate_gives_the_metrics_of_each_loader():
+    """With two loaders the result is a list of two, each with its own numbered name."""
+    results = quiet_trainer().validate(Net(), [loader(1), loader(2)], verbose=False)
+    assert [list(result) for result in results] == [["val_loss/dataloader_idx_0"], ["val_loss/dataloader_idx_1"]]
+
+
+def test_predict_returns_what_predict_step_returned():
+    """predict gives the module's forward for each batch, under no gradients and in eval mode; nothing if unwanted."""
+    net, data = Net(), loader(3)
+    predictions = quiet_trainer().predict(net, data)
+    torch.testing.assert_close(torch.cat(predictions), net(torch.cat(list(data))).detach())
+    assert not predictions[0].requires_grad
+    assert quiet_trainer().predict(net, data, return_predictions=False) is None
+
+
+def test_loaders_are_made_anew_when_asked():
+    """reload_dataloaders_every_n_epochs=2 asks for the loader in epochs 0 and 2."""
+
+    class Counts(Net):
+        made = 0
+
+        def train_dataloader(self):
+            self.made += 1
+            return loader(self.made)
+
+    net = Counts()
+    trainer = quiet_trainer(max_epochs=4, reload_dataloaders_every_n_epochs=2)
+    trainer.fit(net)
+    assert trainer.global_step == 1 + 1 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "lengths"), [("max_size_cycle", 3), ("min_size", 2), ("max_size", 3), ("sequential", 5)]
+)
+def test_several_loaders_are_read_together(mode, lengths):
+    """A combination of loaders of 2 and 3 batches has the length that its mode says."""
+    combined = CombinedLoader({"a": loader(2), "b": loader(3)}, mode)
+    assert len(combined) == len(list(combined)) == lengths
+
+
+def test_a_dict_of_loaders_trains_on_batches_of_all():
+    """fit with a dict of loaders gives training_step a dict of batches, as long as the longest loader."""
+
+    class Both(Net):
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch["a"] + batch["b"], batch_idx)
+
+    trainer = quiet_trainer()
+    trainer.fit(Both(), {"a": loader(2), "b": loader(3)})
+    assert trainer.global_step == 3
+
+
+def test_max_size_gives_none_for_what_is_used_up():
+    """In the mode max_size a loader that has ended gives None."""
+    batches = list(CombinedLoader([loader(1), loader(2)], "max_size"))
+    assert batches[1][0] is None
+    assert batches[1][1] is not None

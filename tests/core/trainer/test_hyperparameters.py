@@ -1,0 +1,103 @@
+"""Hyperparameters: kept from __init__, in checkpoints, and used to make the module again."""
+
+import dataclasses
+import enum
+import pathlib
+
+import numpy
+import pytest
+import torch
+from support.nets import Net, loader, quiet_trainer
+
+from core.errors import CheckpointError
+
+
+class Colour(enum.Enum):
+    """A choice."""
+
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Shape:
+    """Some settings."""
+
+    depth: int = 2
+
+
+class Kept(Net):
+    """Keeps all its arguments."""
+
+    def __init__(self, width, rate=0.1, *, path=None, colour=None, shape=None, number=None, thing=None):
+        super().__init__(width)
+        self.save_hyperparameters()
+
+
+class Deeper(Kept):
+    """Adds an argument of its own."""
+
+    def __init__(self, extra, **rest):
+        super().__init__(**rest)
+        self.extra = extra
+
+
+def test_arguments_are_found_through_subclasses():
+    """save_hyperparameters in a base class keeps the arguments of the subclass too, as attributes and entries."""
+    module = Deeper(extra=1, width=3)
+    assert dict(module.hparams)["extra"] == 1
+    assert module.hparams.width == 3
+    assert module.hparams["rate"] == 0.1
+
+
+def test_ignore_and_names_choose():
+    """Names choose what is kept and ignore leaves out."""
+
+    class Chosen(Net):
+        def __init__(self, a, b, c):
+            super().__init__()
+            self.save_hyperparameters(ignore="b")
+
+    assert dict(Chosen(1, 2, 3).hparams) == {"a": 1, "c": 3}
+
+
+def save(module, path):
+    trainer = quiet_trainer(limit_train_batches=1)
+    trainer.fit(module, loader())
+    trainer.save_checkpoint(path)
+
+
+def test_a_checkpoint_makes_the_module_again(tmp_path):
+    """load_from_checkpoint builds the module from the file's hyperparameters and loads its weights."""
+    module = Kept(4, rate=0.3)
+    save(module, tmp_path / "a.ckpt")
+    again = Kept.load_from_checkpoint(tmp_path / "a.ckpt", rate=0.5)
+    assert again.hparams.rate == 0.5
+    torch.testing.assert_close(again.layer.weight, module.layer.weight)
+
+
+@pytest.mark.filterwarnings("ignore:hyperparameter")
+def test_hyperparameters_are_saved_in_plain_types(tmp_path):
+    """Paths, enums, dataclasses and NumPy numbers load in safe mode, in their plain form."""
+    values = {"path": pathlib.Path("x"), "colour": Colour.RED, "shape": Shape(), "number": numpy.float32(0.5)}
+    save(Kept(4, **values), tmp_path / "a.ckpt")
+    saved = torch.load(tmp_path / "a.ckpt", weights_only=True)["hyper_parameters"]
+    assert saved["path"] == "x"
+    assert saved["colour"] == "red"
+    assert saved["shape"] == {"depth": 2}
+    assert saved["number"] == 0.5
+
+
+def test_what_has_no_plain_form_is_left_out_with_a_warning(tmp_path):
+    """A hyperparameter that cannot be written plainly is left out, and a warning names it and its type."""
+    with pytest.warns(UserWarning, match=r"thing \(object\) is left out"):
+        save(Kept(4, thing=object()), tmp_path / "a.ckpt")
+    assert "thing" not in torch.load(tmp_path / "a.ckpt", weights_only=True)["hyper_parameters"]
+
+
+def test_a_missing_argument_is_named(tmp_path):
+    """A file without a hyperparameter that __init__ needs is refused with the argument's name and what to do."""
+    save(Net(), tmp_path / "a.ckpt")
+    with pytest.raises(CheckpointError, match="no hyperparameter width") as refused:
+        Kept.load_from_checkpoint(tmp_path / "a.ckpt")
+    assert "save_hyperparameters" in str(refused.value)
+    Kept.load_from_checkpoint(tmp_path / "a.ckpt", width=4)
