@@ -6,27 +6,65 @@ from torch.utils.data import DataLoader
 
 import core
 
-VALIDATION_BATCH = """m.on_before_batch_transfer m.transfer_batch_to_device m.on_after_batch_transfer
-cb.on_validation_batch_start m.on_validation_batch_start m.validation_step
-cb.on_validation_batch_end m.on_validation_batch_end""".split()
-VALIDATION = [
-    *"""m.on_validation_model_eval cb.on_validation_start m.on_validation_start
-    cb.on_validation_epoch_start m.on_validation_epoch_start""".split(),
-    *VALIDATION_BATCH * 2,
-    *"""cb.on_validation_epoch_end m.on_validation_epoch_end cb.on_validation_end m.on_validation_end
-    m.on_validation_model_train""".split(),
+VALIDATION_BATCH = [
+    "m.on_before_batch_transfer",
+    "m.transfer_batch_to_device",
+    "m.on_after_batch_transfer",
+    "cb.on_validation_batch_start",
+    "m.on_validation_batch_start",
+    "m.validation_step",
+    "cb.on_validation_batch_end",
+    "m.on_validation_batch_end",
 ]
-BATCH = """m.on_before_batch_transfer m.transfer_batch_to_device m.on_after_batch_transfer
-cb.on_train_batch_start m.on_train_batch_start m.optimizer_step m.training_step
-cb.on_before_zero_grad m.on_before_zero_grad m.optimizer_zero_grad
-cb.on_before_backward m.on_before_backward m.backward cb.on_after_backward m.on_after_backward
-cb.on_before_optimizer_step m.on_before_optimizer_step m.configure_gradient_clipping""".split()
+VALIDATION = [
+    *[
+        "m.on_validation_model_eval",
+        "cb.on_validation_start",
+        "m.on_validation_start",
+        "cb.on_validation_epoch_start",
+        "m.on_validation_epoch_start",
+    ],
+    *VALIDATION_BATCH * 2,
+    *[
+        "cb.on_validation_epoch_end",
+        "m.on_validation_epoch_end",
+        "cb.on_validation_end",
+        "m.on_validation_end",
+        "m.on_validation_model_train",
+    ],
+]
+BATCH = [
+    "m.on_before_batch_transfer",
+    "m.transfer_batch_to_device",
+    "m.on_after_batch_transfer",
+    "cb.on_train_batch_start",
+    "m.on_train_batch_start",
+    "m.optimizer_step",
+    "m.training_step",
+    "cb.on_before_zero_grad",
+    "m.on_before_zero_grad",
+    "m.optimizer_zero_grad",
+    "cb.on_before_backward",
+    "m.on_before_backward",
+    "m.backward",
+    "cb.on_after_backward",
+    "m.on_after_backward",
+    "cb.on_before_optimizer_step",
+    "m.on_before_optimizer_step",
+    "m.configure_gradient_clipping",
+]
 BATCH_END = ["cb.on_train_batch_end", "m.on_train_batch_end"]
 FIT = [
-    *"m.configure_callbacks m.prepare_data cb.setup m.setup m.configure_model m.configure_optimizers".split(),
-    *"cb.on_fit_start m.on_fit_start cb.on_sanity_check_start".split(),
+    *["m.configure_callbacks", "m.prepare_data", "cb.setup", "m.setup", "m.configure_model", "m.configure_optimizers"],
+    *["cb.on_fit_start", "m.on_fit_start", "cb.on_sanity_check_start"],
     *VALIDATION,
-    *"cb.on_sanity_check_end cb.on_train_start m.on_train_start cb.on_train_epoch_start m.on_train_epoch_start".split(),
+    *[
+        "cb.on_sanity_check_end",
+        "cb.on_train_start",
+        "m.on_train_start",
+        "cb.on_train_epoch_start",
+        "m.on_train_epoch_start",
+    ],
     *BATCH,
     *BATCH_END,
     *BATCH,
@@ -34,8 +72,14 @@ FIT = [
     *BATCH_END,
     "m.on_validation_model_zero_grad",
     *VALIDATION,
-    *"cb.on_train_epoch_end m.on_train_epoch_end cb.state_dict cb.on_save_checkpoint m.on_save_checkpoint".split(),
-    *"cb.on_train_end m.on_train_end cb.on_fit_end m.on_fit_end cb.teardown m.teardown".split(),
+    *[
+        "cb.on_train_epoch_end",
+        "m.on_train_epoch_end",
+        "cb.state_dict",
+        "cb.on_save_checkpoint",
+        "m.on_save_checkpoint",
+    ],
+    *["cb.on_train_end", "m.on_train_end", "cb.on_fit_end", "m.on_fit_end", "cb.teardown", "m.teardown"],
 ]
 MODULE_HOOKS = sorted({call[2:] for call in FIT if call.startswith("m.")} - {"training_step", "validation_step"})
 CALLBACK_HOOKS = sorted({call[3:] for call in FIT if call.startswith("cb.")})

@@ -25,7 +25,7 @@ class Gan(Module):
         yield self.critic, self.critic(self.generator(batch).detach()).mean() - self.critic(batch).mean()
 
     def training_step(self, batch, batch_idx):
-        for optimizer, (net, loss) in zip(self.optimizers(), self.losses(batch), strict=True):
+        for optimizer, (_, loss) in zip(self.optimizers(), self.losses(batch), strict=True):
             with self.toggled_optimizer(optimizer):
                 self.seen.append([p.requires_grad for p in self.parameters()])
                 optimizer.zero_grad()
