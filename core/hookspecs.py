@@ -40,12 +40,14 @@ class WrappedModel(NamedTuple):
     """What ``wrap_model`` returns: the callable that runs a training step, and the optimizers to step.
 
     ``evaluation`` is the callable for evaluation steps, for strategies whose wrapper has to see those too; None
-    runs the module's own step, without the wrapper.
+    runs the module's own step, without the wrapper. ``evaluation_exchanges`` says that ranks exchange tensors inside
+    such a step, so that each of them has to run as many.
     """
 
     module: nn.Module
     optimizers: list[Optimizer]
     evaluation: nn.Module | None = None
+    evaluation_exchanges: bool = False
 
 
 class Shard(NamedTuple):

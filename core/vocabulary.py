@@ -45,6 +45,7 @@ VOCABULARY = MappingProxyType(
         # what a strategy can do
         "checkpoint.full": "one file holds the whole state, readable without the strategy",
         "checkpoint.other_world_size": "a checkpoint loads on another number of ranks",
+        "checkpoint.sharded": "each rank writes its own part of the state, and reads its own part of it",
         "clip.norm": "gradients are clipped by their global norm",
         "clip.value": "gradients are clipped by value",
         "devices.many": "trains on more than one device",
@@ -59,6 +60,7 @@ VOCABULARY = MappingProxyType(
         "optimizer.many": "more than one optimizer",
         "sharded.gradients": "each rank holds the gradients of its own part only",
         "sharded.optimizer": "each rank holds the optimizer state of its own part only",
+        "sharded.parameters": "each rank holds its own part of the parameters only",
         "sync_batchnorm": "batch-norm statistics are computed over all ranks",
         # what the request brings
         "launched.slurm": "the processes were started by SLURM",

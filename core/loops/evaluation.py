@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -13,10 +13,13 @@ from torch import nn
 from core.arguments import batches_within
 from core.data.sharding import set_epoch
 from core.data.stream import length_of, read
+from core.errors import InterlockError
 from core.loops.run import Run, takes_index
+from core.metrics.recording import recording
 from core.seed import get_rng_state, set_rng_state
 
 Kind = Literal["validation", "test", "predict"]
+Transfer = Callable[[Any, torch.device], Any]
 
 
 class Outcome(NamedTuple):
@@ -105,7 +108,10 @@ class EvaluationLoop:
         extra = (number,) if len(self.loaders) > 1 else ()
         self.results.loader = number if extra else None
         transfer = self.run.transfer(number)
-        for index, batch in enumerate(islice(read(loader), self.totals[number])):
+        for index, (batch, own) in enumerate(self._in_step(islice(read(loader), self.totals[number]))):
+            if not own:
+                self._keep_up(transfer, batch, index, *extra)
+                continue
             if transfer is not None:
                 batch = transfer(batch, self.run.device)
             self.results.batch = batch
@@ -122,6 +128,39 @@ class EvaluationLoop:
                 listener(outputs, batch, index, *extra)
         self.results.loader = None
         return kept
+
+    def _in_step(self, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
+        """Yield each batch, and True for it.
+
+        Where ranks exchange tensors inside a step, all run as many: one that has no batch left gets its last one again,
+        and False for it, until all are done.
+        """
+        wrapped = self.run.wrapped
+        together = wrapped is not None and wrapped.evaluation_exchanges and self.run.ranks.world_size > 1
+        if not together:
+            yield from ((batch, True) for batch in batches)
+            return
+        nothing = object()
+        last: Any = nothing
+        while True:
+            batch = next(batches, nothing)
+            left = torch.tensor([int(batch is not nothing)], device=self.run.device)
+            if not bool(self.run.hooks.reduce(left, "max")):
+                return
+            if batch is nothing and last is nothing:
+                raise InterlockError(
+                    f"rank {self.run.ranks.global_rank} has no batch to evaluate while others have, and this strategy "
+                    "runs each step on all ranks\n  hint: evaluate at least one sample for each rank"
+                )
+            last = last if batch is nothing else batch
+            yield last, batch is not nothing
+
+    def _keep_up(self, transfer: Transfer | None, batch: Any, index: int, *extra: int) -> None:
+        """Run a step for the other ranks' sake; what it returns and logs is dropped."""
+        if transfer is not None:
+            batch = transfer(batch, self.run.device)
+        with recording(batch), self._context or nullcontext():
+            self._step(batch, index, *extra)
 
 
 @contextmanager

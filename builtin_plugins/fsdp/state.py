@@ -1,0 +1,65 @@
+"""The state of sharded modules and optimizers in torch's plain layout, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from core.data.nested import map_tensors
+
+
+def sharded_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
+    """Return names and indices as everywhere, and of each sharded tensor this rank's part."""
+    states = [optimizer.state_dict() for optimizer in optimizers]
+    return {"state_dict": dict(module.state_dict()), "optimizer_states": states}
+
+
+def whole_state(module: nn.Module, optimizers: list[Optimizer], keep: bool) -> dict[str, Any]:
+    """Put all tensors together, one after the other; every rank calls it, and those with ``keep`` get them."""
+
+    def whole(tensor: Tensor) -> Tensor | None:
+        gathered = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        return gathered.detach().cpu() if keep else None
+
+    state = sharded_state(module, optimizers)
+    gathered: dict[str, Any] = map_tensors(state, whole)  # type: ignore[arg-type]  # None where nothing is kept
+    return gathered
+
+
+def load_state(module: nn.Module, optimizers: list[Optimizer], state: Mapping[str, Any]) -> None:
+    """Load a state whose tensors are whole or this rank's parts already; each rank keeps its own part of them."""
+    here = module.state_dict()
+    module.load_state_dict({name: part_of(value, here.get(name)) for name, value in state["state_dict"].items()})
+    for optimizer, saved in zip(optimizers, state.get("optimizer_states", ()), strict=False):
+        optimizer.load_state_dict(_optimizer_parts(optimizer, saved))
+
+
+def _optimizer_parts(optimizer: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
+    parts = {
+        index: {key: part_of(value, parameters.get(index)) for key, value in entry.items()}
+        for index, entry in saved["state"].items()
+    }
+    return {**saved, "state": parts}
+
+
+def part_of(value: Any, like: Any) -> Any:
+    """Return this rank's part of ``value``, cut as ``like`` is cut; what ``like`` does not resemble stays whole."""
+    if not (isinstance(like, DTensor) and isinstance(value, Tensor)) or isinstance(value, DTensor):
+        return value
+    if value.shape != like.shape:
+        return value
+    on_device = value.to(like.device)
+    return distribute_tensor(on_device, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def placed_like(shape: torch.Size, dtype: torch.dtype, like: Any) -> Tensor:
+    """Return an empty tensor to read into, cut as ``like`` is cut where it has its shape."""
+    if isinstance(like, DTensor) and shape == like.shape:
+        return torch.empty_like(like, dtype=dtype)
+    return torch.empty(shape, dtype=dtype)
