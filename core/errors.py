@@ -122,13 +122,12 @@ class CheckpointError(InterlockError):
 
 
 class RankFailed(InterlockError, RuntimeError):
-    """A process of the run failed; ``rank`` is the first that did, ``traceback_text`` what it raised."""
+    """A process of the run failed; ``rank`` is the first that did, ``traceback_text`` what it raised, if anything."""
 
     def __init__(self, rank: int, world_size: int, what: str, traceback_text: str = "") -> None:
         self.rank, self.world_size, self.what = rank, world_size, what
         self.traceback_text = traceback_text
-        body = f"\n{traceback_text.rstrip()}" if traceback_text else ""
-        super().__init__(f"rank {rank} of {world_size} failed: {what}{body}")
+        super().__init__(f"rank {rank} of {world_size} failed: {what}")
 
     def __reduce__(self) -> tuple[type[RankFailed], tuple[int, int, str, str]]:
         return type(self), (self.rank, self.world_size, self.what, self.traceback_text)

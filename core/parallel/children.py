@@ -8,27 +8,30 @@ serves every run of the program.
 from __future__ import annotations
 
 import atexit
-import contextlib
+import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
-from core.errors import InvalidArgument, RankFailed
+from core.errors import InterlockError, InvalidArgument, RankFailed
+from core.parallel.command import script_arguments
 from core.parallel.guard import guarded
-from core.parallel.rendezvous import LOOPBACK, Rendezvous, host_store, join_store, set_current
+from core.parallel.interrupts import InterruptWatch, ignoring_interrupts
+from core.parallel.processes import GRACE, describe_exit, end_all, without_repetition
+from core.parallel.rendezvous import Rendezvous, set_current
+from core.parallel.stores import LOOPBACK, host_store, join_store
 from core.session import OWN_PARENT, START_FOLDER, Ranks
 
 T = TypeVar("T")
 
-GRACE = 2.0
-"""Seconds that processes get to end by themselves before they are ended."""
-LAST_RESORT = 8.0
-"""Seconds after which rank 0 ends itself when a failure elsewhere left it stuck in an exchange."""
+POLL = 0.1
+"""Seconds between two looks at the children."""
+LAST_RESORT = 3.0
+"""Seconds after which rank 0 ends itself when it is stuck although the others were ended."""
 EXIT_WAIT = 30.0
 """Seconds that the program waits at its end for children that are still at work."""
 
@@ -38,19 +41,22 @@ class Children:
 
     def __init__(self, world_size: int, start_timeout: float) -> None:
         self.world_size = world_size
+        self.ended_because: str | None = None
         store, port = host_store(start_timeout)
         self.rendezvous = set_current(Rendezvous(store, Ranks(0, 0, 0, world_size, world_size), own=True))
-        self._watch_store = join_store(LOOPBACK, port, start_timeout)  # a waiting client serves one thread only
+        self._watch_store = join_store(LOOPBACK, port, start_timeout)  # a client serves one thread at a time
+        self._interrupts = InterruptWatch()
         self._in_run = threading.Event()
-        self._ending = False
-        self._lost: RankFailed | None = None
-        command = [sys.executable, *script_arguments()]
-        self._processes = {
-            rank: subprocess.Popen(command, env=self._environment(rank, port), cwd=START_FOLDER)
-            for rank in range(1, world_size)
-        }
+        self._unfinished = False
+        self._main = threading.get_ident()
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
         atexit.register(self._at_exit)
-        threading.Thread(target=self._watch, name="interlock-child-watch", daemon=True).start()
+        command = [sys.executable, *script_arguments()]
+        with ignoring_interrupts():
+            for rank in range(1, world_size):
+                self._processes[rank] = subprocess.Popen(command, env=self._environment(rank, port), cwd=START_FOLDER)
+        self._watcher = threading.Thread(target=self._watch, name="interlock-child-watch", daemon=True)
+        self._watcher.start()
 
     def _environment(self, rank: int, port: int) -> dict[str, str]:
         size = str(self.world_size)
@@ -72,144 +78,101 @@ class Children:
         Raises:
             RankFailed: when a child failed first; the children are ended before it is raised.
         """
-        with self._watched():
-            try:
-                return guarded(run, self.rendezvous)
-            except BaseException as error:
-                cause = None if isinstance(error, KeyboardInterrupt) else self._cause(error)
-                self.end()
-                if cause is not None:
-                    raise cause from None
-                raise
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+        self._error_before = sys.exc_info()[1]
+        self._unfinished = True
         self._in_run.set()
         try:
-            yield
+            with self._interrupts.listening():
+                result = guarded(run, self.rendezvous)
+        except RankFailed as failure:
+            self.end(str(failure), failure.rank)
+            raise without_repetition(failure, self._processes)  # noqa: B904 - keeps or drops its own cause
+        except BaseException as error:
+            self.end(f"rank 0 failed: {type(error).__name__}: {error}")
+            raise
         finally:
             self._in_run.clear()
+        self._unfinished = False
+        return result
 
-    def _cause(self, error: BaseException) -> RankFailed | None:
-        """Find out whether a child's end lies behind rank 0's error; a killed child reports nothing itself."""
-        if isinstance(error, RankFailed):
-            return self.rendezvous.first_failure() or error
-        deadline = time.monotonic() + (GRACE if _is_exchange_error(error) else 0.0)
-        while self._lost is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return self._lost
+    def end(self, why: str, failed: int | None = None) -> None:
+        """End every child; the rank ``failed`` may end by itself."""
+        self.ended_because = self.ended_because or why
+        end_all(self._processes, failed)
 
     def _watch(self) -> None:
-        """Notice a child that ended badly, or a failure that a rank reported, and free rank 0 from waiting for it."""
-        while not self._ending:
-            time.sleep(0.1)
-            self._lost = self._lost or self._find_lost()
-            failed = self._lost is not None or self._reported()
-            if failed and self._in_run.is_set():
+        """Free rank 0 from waiting for a child that is lost, for a rank that failed, or in spite of Ctrl-C."""
+        while self.ended_because is None:
+            interrupted = self._interrupts.wait(POLL)
+            if self._in_run.is_set() and (interrupted or self._find_failure()):
                 self._free_rank_zero()
                 return
 
-    def _find_lost(self) -> RankFailed | None:
+    def _find_failure(self) -> RankFailed | None:
+        """Return the run's failure; a child that ended before its part was done is one, and could not say so itself."""
+        meeting, store = self.rendezvous, self._watch_store
         for rank, process in self._processes.items():
             code = process.poll()
-            if self._ending or code is None or (code == 0 and not self._in_run.is_set()):
-                continue
-            reported = self._first_reported()
-            if reported is not None and reported.rank == rank:
-                return reported
-            if reported is None or code < 0:
-                return RankFailed(rank, self.world_size, describe_exit(process.pid, code))
-        return None
-
-    def _reported(self) -> bool:
-        return self._first_reported() is not None
-
-    def _first_reported(self) -> RankFailed | None:
-        return Rendezvous(self._watch_store, self.rendezvous.ranks, own=True).first_failure()
+            if code is not None and not meeting.has_finished(rank, store):
+                how = describe_exit(process.pid, code)
+                if not meeting.has_come(rank, store):
+                    how += (
+                        " before it came to this run of rank 0\n"
+                        "  hint: every rank has to make the same calls; look for one inside `if rank == 0`"
+                    )
+                return meeting.post(RankFailed(rank, self.world_size, how), store)
+        return meeting.first_failure(store)
 
     def _free_rank_zero(self) -> None:
-        """Give rank 0 a moment to fail by itself; then end the others, whose sockets it waits on; then end it."""
-        deadline = time.monotonic() + GRACE
-        while self._in_run.is_set() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if not self._in_run.is_set():
+        """Let rank 0 fail by itself; else end the others, whose sockets it waits on; else end it."""
+        if self._left_run(GRACE):
             return
-        self.end()
-        deadline = time.monotonic() + LAST_RESORT
-        while self._in_run.is_set() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if self._in_run.is_set():
-            failure = self._lost or self._first_reported()
-            print(f"{failure}\nrank 0 is stuck in an exchange with it; ending", file=sys.stderr, flush=True)
+        failure = self.rendezvous.first_failure(self._watch_store)
+        self.end(str(failure or "Ctrl-C"), failure.rank if failure else None)
+        if not self._left_run(LAST_RESORT) and not self._handles_error():
+            print(f"{failure or 'Ctrl-C'}\nrank 0 does not react and is ended", file=sys.stderr, flush=True)
             os._exit(1)
 
-    def end(self) -> None:
-        """End every child: asked first, then killed."""
-        self._ending = True
-        alive = [process for process in self._processes.values() if process.poll() is None]
-        for process in alive:
-            process.terminate()
-        deadline = time.monotonic() + GRACE
-        for process in alive:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    def _left_run(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self._in_run.is_set() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self._in_run.is_set()
+
+    def _handles_error(self) -> bool:
+        """Tell whether rank 0 has its error already, and a callback takes its time with it."""
+        current = sys._current_exceptions().get(self._main)
+        error = current[1] if isinstance(current, tuple) else current  # a tuple before Python 3.12
+        return error is not None and error is not self._error_before
 
     def _at_exit(self) -> None:
         """Wait for children that still finish the script; a bad end of theirs is the program's bad end."""
+        message = None
+        if self._unfinished:
+            self.end("rank 0 left its run")
+        elif self.ended_because is None:
+            self.rendezvous.leave()
+            message = self._bad_end()
+        self.ended_because = self.ended_because or "the program is over"
+        self._watcher.join()  # a thread that still is in the store when the interpreter ends would abort it
+        if message is not None:
+            print(message, file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            logging.shutdown()
+            os._exit(1)  # an exit handler cannot change the status in any other way
+
+    def _bad_end(self) -> str | None:
+        """Wait until all children have ended; return what was wrong with it."""
         deadline = time.monotonic() + EXIT_WAIT
-        while not self._ending and time.monotonic() < deadline:
-            codes = {rank: process.poll() for rank, process in self._processes.items()}
-            if all(code is not None for code in codes.values()):
-                bad = {rank: code for rank, code in codes.items() if code}
-                if bad:
-                    rank, code = next(iter(bad.items()))
-                    pid = self._processes[rank].pid
-                    _exit_with(f"rank {rank} of {self.world_size} failed after the run: {describe_exit(pid, code)}")
-                return
-            time.sleep(0.05)
-        if not self._ending:
-            self.end()
-            _exit_with(f"children were still running {EXIT_WAIT:g} s after rank 0 had finished; they were ended")
-
-
-def _exit_with(message: str) -> None:
-    """Say why and end with status 1: an exit handler cannot change the status in any other way."""
-    print(message, file=sys.stderr, flush=True)
-    sys.stdout.flush()
-    os._exit(1)
-
-
-def _is_exchange_error(error: BaseException) -> bool:
-    """Tell whether the error comes from torch's exchanges, which fail as an echo of a peer's end."""
-    text = str(error)
-    return isinstance(error, RuntimeError) and any(word in text for word in ("gloo", "NCCL", "Connection", "peer"))
-
-
-def describe_exit(pid: int, code: int) -> str:
-    """Return how a process ended, in words, with the signal's name."""
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"process {pid} was killed by {name}"
-    return f"process {pid} ended with exit status {code}" + (" before the run was over" if code == 0 else "")
-
-
-def script_arguments() -> list[str]:
-    """Return what follows the interpreter to run this program again: its options, ``-m``, script and arguments.
-
-    The script's own path is written out in full, since the program may have changed its folder meanwhile.
-    """
-    arguments = list(sys.orig_argv[1:])
-    path = getattr(sys.modules["__main__"], "__file__", None)
-    if path and sys.argv and sys.argv[0] in arguments:
-        given = arguments.index(sys.argv[0])
-        arguments[given] = os.path.abspath(os.path.join(START_FOLDER, path))
-    return arguments
+        while any(process.poll() is None for process in self._processes.values()):
+            if time.monotonic() > deadline:
+                self.end("rank 0 has ended")
+                return f"children were still running {EXIT_WAIT:g} s after rank 0 had finished; they were ended"
+            time.sleep(0.02)
+        for rank, process in self._processes.items():
+            if code := process.poll():
+                return f"rank {rank} of {self.world_size} failed after the run: {describe_exit(process.pid, code)}"
+        return None
 
 
 _children: list[Children] = []
@@ -220,16 +183,24 @@ def children_for(world_size: int, start_timeout: float) -> Children:
 
     Raises:
         InvalidArgument: when an earlier run of this program started another number of processes.
-        RankFailed: when a child has ended badly since.
+        InterlockError: when they were ended because an earlier run failed.
     """
-    if _children and _children[-1]._ending:
-        _children.clear()  # they were ended after a failure that the program caught
     if not _children:
         _children.append(Children(world_size, start_timeout))
     children = _children[-1]
+    if children.ended_because is not None:
+        raise InterlockError(
+            f"the other processes of this program were ended when an earlier run failed: {children.ended_because}\n"
+            "  hint: start the program again; a strategy that spawns its processes makes new ones for each run"
+        )
     if children.world_size != world_size:
         raise InvalidArgument(
             f"this program runs as {children.world_size} processes since its first fit; "
             f"a run of {world_size} processes needs a program of its own"
         )
     return children
+
+
+def has_children() -> bool:
+    """Tell whether this program runs as several processes already."""
+    return bool(_children)

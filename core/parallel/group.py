@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -14,43 +15,68 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from core.errors import InvalidArgument
 from core.hookspecs import ReduceOp
 from core.parallel.rendezvous import Rendezvous
 from core.plugins.strategy import to_float_if_integer
 
+THREADS_LET_GO = 0.1
+"""Seconds that gloo's threads get at the end of the program."""
+
 _OPS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
-def form(backend: str, rendezvous: Rendezvous, device: torch.device, start_timeout: float, timeout: float) -> bool:
+def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: float) -> bool:
     """Form the default process group; return whether it is ours to give back.
 
-    A group that the user's script has formed already is used as it is.
+    A group that the user's script has formed is used as it is; one that an earlier run left is given back first.
 
     Raises:
-        WaitTimeout: naming the ranks that did not come within ``start_timeout`` seconds.
+        InvalidArgument: when the script's group is not one of the run's ranks.
     """
+    give_back()
+    ranks = rendezvous.ranks
     if dist.is_initialized():
+        there, wanted = (dist.get_rank(), dist.get_world_size()), (ranks.global_rank, ranks.world_size)
+        if there != wanted:
+            raise InvalidArgument(
+                f"this process is rank {wanted[0]} of {wanted[1]} in the run, but rank {there[0]} of {there[1]} in the "
+                "process group that the program has formed\n  hint: leave it to the strategy to form the group"
+            )
         return False
-    rendezvous.meet("start of the run", start_timeout)
     with _loopback_only() if rendezvous.own else contextlib.nullcontext():
         dist.init_process_group(
             backend,
-            store=rendezvous.next_group_store(),
-            rank=rendezvous.ranks.global_rank,
-            world_size=rendezvous.ranks.world_size,
+            store=rendezvous.group_store(),
+            rank=ranks.global_rank,
+            world_size=ranks.world_size,
             timeout=timedelta(seconds=timeout),
             device_id=device if device.index is not None else None,
         )
-    # a group that is still there when the interpreter ends takes its threads down with an abort
-    atexit.register(give_back)
+    atexit.register(_end_with_program)
+    _ours.append(dist.group.WORLD)
     return True
+
+
+_ours: list[Any] = []
+"""The default process group, while it is one that :func:`form` formed."""
 
 
 def give_back() -> None:
     """Destroy the process group that :func:`form` formed, if it is still there."""
-    atexit.unregister(give_back)
-    if dist.is_initialized():
+    atexit.unregister(_end_with_program)
+    if _ours and dist.is_initialized() and dist.group.WORLD is _ours[-1]:
         dist.destroy_process_group()
+    _ours.clear()
+
+
+def _end_with_program() -> None:
+    """Give the group back, and gloo's threads the time to let go of the last tensors.
+
+    A thread that does so a moment later, when the interpreter is ending, aborts the process.
+    """
+    give_back()
+    time.sleep(THREADS_LET_GO)
 
 
 @contextlib.contextmanager

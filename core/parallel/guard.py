@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from torch import distributed as dist
+
 from core.errors import RankFailed
-from core.parallel.rendezvous import Rendezvous
+from core.parallel.rendezvous import Rendezvous, current, has_current
 from core.session import Ranks
 
 T = TypeVar("T")
+
+ECHO_WAIT = 2.0
+"""Seconds that a rank whose exchange broke waits to hear which rank's end broke it."""
 
 
 def guarded(run: Callable[[Ranks], T], rendezvous: Rendezvous) -> T:
@@ -22,30 +25,67 @@ def guarded(run: Callable[[Ranks], T], rendezvous: Rendezvous) -> T:
         RankFailed: when another rank failed before this one; this rank's own error is then only an echo.
     """
     ranks = rendezvous.ranks
+    rendezvous.begin_run()
     try:
-        return run(ranks)
+        result = run(ranks)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        first = rendezvous.report(error)
-        if first is not None and first.rank != ranks.global_rank:
-            raise RankFailed(first.rank, ranks.world_size, first.what) from None
-        name_rank(error, ranks)
+        first = _report(error, rendezvous)
+        if first.rank != ranks.global_rank:
+            raise first  # noqa: B904 - its cause is the other rank's traceback
         raise
+    rendezvous.end_run()
+    return result
 
 
-def name_rank(error: BaseException, ranks: Ranks) -> None:
+def guarded_child(run: Callable[[Ranks], T], rendezvous: Rendezvous) -> T:
+    """As :func:`guarded`, in a process that another one watches: it says nothing about the failures of others.
+
+    The rank that failed says so itself, and an echo from every other rank would bury its words.
+    """
+    try:
+        return guarded(run, rendezvous)
+    except (RankFailed, KeyboardInterrupt):
+        raise SystemExit(1) from None
+
+
+def report_failure(error: BaseException) -> None:
+    """Tell the other ranks at once that this one failed; what it does about the error may take its time."""
+    if has_current() and not isinstance(error, KeyboardInterrupt):
+        _report(error, current())
+
+
+def _report(error: BaseException, rendezvous: Rendezvous) -> RankFailed:
+    """Return the run's first failure, which is this error unless another rank was faster."""
+    first = _other_failure(rendezvous, ECHO_WAIT if _is_exchange_error(error) else 0.0)
+    if first is not None:
+        return first
+    _name_rank(error, rendezvous.ranks)
+    return rendezvous.report(error)
+
+
+def _other_failure(rendezvous: Rendezvous, patience: float) -> RankFailed | None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            first = rendezvous.first_failure()
+        except Exception:
+            return None  # the store is gone, and with it everyone who could say
+        if first is not None or time.monotonic() >= deadline:
+            return first
+        time.sleep(0.05)
+
+
+def _is_exchange_error(error: BaseException) -> bool:
+    """Tell whether the error comes from torch's exchanges, which fail as an echo of a peer's end."""
+    words = ("gloo", "NCCL", "onnection closed", "onnection reset", "roken pipe")
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
+def _name_rank(error: BaseException, ranks: Ranks) -> None:
     """Write into the traceback which rank raised it; Python 3.10 has no notes and leaves it out."""
     if hasattr(error, "add_note"):
         error.add_note(f"raised on rank {ranks.global_rank} of {ranks.world_size}")
-
-
-def end_with_parent(parent: int) -> None:
-    """End this process as soon as process ``parent`` is gone, so that no rank is left over."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)  # the main thread may sit in an exchange with a rank that is gone
-
-    threading.Thread(target=watch, name="interlock-parent-watch", daemon=True).start()

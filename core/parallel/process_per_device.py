@@ -10,15 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from core.errors import RankFailed
+from core.errors import InvalidArgument
 from core.hookspecs import ReduceOp, Shard, hookimpl
 from core.parallel import group
-from core.parallel.children import children_for
-from core.parallel.guard import end_with_parent, guarded
-from core.parallel.rendezvous import Rendezvous, current, has_current, join_external, join_store, set_current
+from core.parallel.children import children_for, has_children
+from core.parallel.guard import guarded, guarded_child
+from core.parallel.rendezvous import Rendezvous, current, has_current, set_current, using
 from core.parallel.spawn import run_spawned
+from core.parallel.stores import join_external, join_store
 from core.plugins import Strategy
-from core.session import OWN_PARENT, Ranks, detect_environment
+from core.session import LaunchEnvironment, Ranks, detect_environment
 
 T = TypeVar("T")
 
@@ -56,34 +57,40 @@ class ProcessPerDeviceStrategy(Strategy):
     @hookimpl
     def launch(self, run: Callable[[Ranks], T]) -> T:
         how, world_size = self.plan.launch.how, self.plan.world_size
-        if how == "spawn":
-            return run_spawned(run, world_size, self.start_timeout)
         environment = detect_environment()
         if how == "external" and environment.ranks is not None:
-            return guarded(run, self._join_once(lambda ranks: join_external(ranks, self.start_timeout)))
+            return guarded(run, _join_once(lambda ranks: join_external(ranks, self.start_timeout)))
         if world_size == 1:
-            store_of_one = Rendezvous(dist.HashStore(), Ranks(), own=True)
-            set_current(store_of_one)
-            return run(Ranks())
+            return self._run_alone(run)
+        self._refuse_mixed(environment)
         if environment.name == "interlock":
-            return self._run_as_child(run)
+            return guarded_child(run, _join_once(self._join_parent))
+        if how == "spawn":
+            return run_spawned(run, world_size, self.start_timeout)
         return children_for(world_size, self.start_timeout).run(run)
 
-    def _join_once(self, join: Callable[[Ranks], Rendezvous]) -> Rendezvous:
-        ranks = detect_environment().ranks
-        assert ranks is not None, "asked only where a launcher gave ranks"
-        return current() if has_current() else set_current(join(ranks))
+    def _run_alone(self, run: Callable[[Ranks], T]) -> T:
+        with using(Rendezvous(dist.HashStore(), Ranks(), own=True)):
+            return run(Ranks())
 
-    def _run_as_child(self, run: Callable[[Ranks], T]) -> T:
-        first = not has_current()
-        rendezvous = self._join_once(self._join_parent)
-        if first:
-            end_with_parent(int(os.environ[OWN_PARENT]))
-        try:
-            return guarded(run, rendezvous)
-        except RankFailed as failure:
-            # the rank that failed says so itself; an echo of it from every other rank would bury its words
-            raise SystemExit(1) from failure
+    def _refuse_mixed(self, environment: LaunchEnvironment) -> None:
+        """Refuse to start processes where that could only go wrong.
+
+        Raises:
+            InvalidArgument: in a program that runs as several processes already, unless they run it again.
+        """
+        name = self.plan.strategy.name
+        if not self.plan.provides("launch.subprocess") and (has_children() or environment.name == "interlock"):
+            raise InvalidArgument(
+                f"strategy {name!r} starts new processes, but this program runs as several since an earlier run\n"
+                "  hint: take the same strategy for all runs of a program"
+            )
+        if dist.is_initialized() and environment.name != "interlock" and not has_children():
+            raise InvalidArgument(
+                f"strategy {name!r} would start {self.plan.world_size} processes, but this one is in a process group "
+                f"of {dist.get_world_size()} already\n"
+                "  hint: start the program with torchrun, or leave it to the strategy to form the group"
+            )
 
     def _join_parent(self, ranks: Ranks) -> Rendezvous:
         store = join_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), self.start_timeout)
@@ -97,7 +104,11 @@ class ProcessPerDeviceStrategy(Strategy):
     @hookimpl(wrapper=True)
     def setup_device(self, ranks: Ranks) -> Generator[None, torch.device, torch.device]:
         device = yield
-        self._owns_group = group.form(self.backend, current(), device, self.start_timeout, self.timeout)
+        self._rendezvous = current()
+        # two runs that the ranks take for one would mix their data: the name is part of what they agree on
+        point = f"start of a run with {self.plan.strategy.name}"
+        self._rendezvous.meet(point, self.start_timeout)
+        self._owns_group = group.form(self.backend, self._rendezvous, device, self.timeout)
         return device
 
     @hookimpl
@@ -114,10 +125,16 @@ class ProcessPerDeviceStrategy(Strategy):
 
     @hookimpl
     def barrier(self, name: str, timeout: float | None) -> None:
-        current().meet(name, self.timeout if timeout is None else timeout)
+        self._rendezvous.meet(name, self.timeout if timeout is None else timeout)
 
     @hookimpl
     def teardown(self) -> None:
         if self._owns_group:
             group.give_back()
         self._owns_group = False
+
+
+def _join_once(join: Callable[[Ranks], Rendezvous]) -> Rendezvous:
+    ranks = detect_environment().ranks
+    assert ranks is not None, "asked only where a launcher gave ranks"
+    return current() if has_current() else set_current(join(ranks))

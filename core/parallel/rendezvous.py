@@ -7,25 +7,27 @@ before anyone is told about it, so that two runs on one machine never race for a
 from __future__ import annotations
 
 import json
-import os
-import socket
 import time
 import traceback
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, Store
 
 from core.errors import RankFailed, WaitTimeout
 from core.session import Ranks
 
-LOOPBACK = "127.0.0.1"
-_FIRST, _COUNT = "failure/first", "failure/count"
 _POLL_SECONDS = (0.001, 0.05)
+
+
+class RankTraceback(Exception):  # noqa: N818 - it is shown as the cause of a RankFailed, never raised
+    """The traceback of another process, as text."""
 
 
 class Rendezvous:
     """The meeting place of one process with its peers.
+
+    Every rank counts its runs and meetings, and all count alike, since they run the same program.
 
     Args:
         store: shared by all ranks.
@@ -35,108 +37,113 @@ class Rendezvous:
 
     def __init__(self, store: Store, ranks: Ranks, own: bool) -> None:
         self.store, self.ranks, self.own = store, ranks, own
-        self._groups = 0
+        self._run = self._meetings = 0
+
+    def begin_run(self) -> None:
+        """Start the next run: what an earlier one left in the store is forgotten."""
+        self._run += 1
         self._meetings = 0
 
-    def next_group_store(self) -> Store:
-        """Return a fresh part of the store for the next process group; every rank counts alike."""
-        self._groups += 1
-        return PrefixStore(f"group{self._groups}", self.store)
+    def end_run(self) -> None:
+        """Tell the others that this rank's part of the run is done."""
+        self.store.set(self._key("done", self.ranks.global_rank), "")
+
+    def leave(self) -> None:
+        """Tell ranks that still wait, now or later, that this process ends."""
+        self.store.set(f"left/{self.ranks.global_rank}", "")
+
+    def group_store(self) -> Store:
+        """Return the part of the store for this run's process group."""
+        return PrefixStore(self._key("group"), self.store)
 
     def meet(self, name: str, timeout: float) -> None:
         """Wait until all ranks have come to the meeting point ``name``.
 
         Raises:
             WaitTimeout: after ``timeout`` seconds, naming who did not come; or at once when a rank came to
-                another meeting point instead.
+                another meeting point instead, or has ended its program.
             RankFailed: as soon as another rank has reported a failure.
         """
         self._meetings += 1
-        prefix = f"meeting{self._meetings}"
-        self.store.set(f"{prefix}/{self.ranks.global_rank}", name)
-        missing = self._wait_for(prefix, timeout)
-        me = self.ranks.global_rank
+        meeting = f"meeting{self._meetings}"
+        self.store.set(self._key(meeting, self.ranks.global_rank), name)
+        missing = self._wait_for(meeting, name, timeout)
+        me, world_size = self.ranks.global_rank, self.ranks.world_size
         if missing:
             who = ", ".join(map(str, missing))
-            raise WaitTimeout(
-                f"rank {me} waited {timeout:g} s at {name!r} for rank {who} of {self.ranks.world_size}\n"
-                f"  hint: {name!r} has to be reached by every rank; code inside `if rank == 0` must not call it"
-            )
-        places = {r: self.store.get(f"{prefix}/{r}").decode() for r in range(self.ranks.world_size)}
-        other = {r: place for r, place in places.items() if place != name}
+            raise _mismatch(f"rank {me} waited {timeout:g} s at {name!r} for rank {who} of {world_size}")
+        places = {r: self.store.get(self._key(meeting, r)).decode() for r in range(world_size)}
+        other = [f"rank {r} is at {place!r}" for r, place in places.items() if place != name]
         if other:
-            elsewhere = ", ".join(f"rank {r} is at {place!r}" for r, place in other.items())
-            raise WaitTimeout(
-                f"rank {me} is at {name!r}, but {elsewhere}\n"
-                f"  hint: every rank has to make the same calls; look for one inside `if rank == 0`"
-            )
+            raise _mismatch(f"rank {me} is at {name!r}, but {', '.join(other)}")
 
-    def _wait_for(self, prefix: str, timeout: float) -> list[int]:
+    def _wait_for(self, meeting: str, name: str, timeout: float) -> list[int]:
         """Poll until every rank's key is there; return the ranks that never came."""
         deadline = time.monotonic() + timeout
         missing = [r for r in range(self.ranks.world_size) if r != self.ranks.global_rank]
         pause, longest = _POLL_SECONDS
         while True:
-            missing = [r for r in missing if not self.store.check([f"{prefix}/{r}"])]
-            if not missing or time.monotonic() > deadline:
-                return missing
             failure = self.first_failure()
             if failure is not None:
                 raise failure
+            gone = [r for r in missing if self.store.check([f"left/{r}"])]
+            missing = [r for r in missing if not self.store.check([self._key(meeting, r)])]
+            if not missing or time.monotonic() > deadline:
+                return missing
+            for rank in set(gone).intersection(missing):
+                me = self.ranks.global_rank
+                raise _mismatch(f"rank {me} is at {name!r}, but rank {rank} has come to the end of the program")
             time.sleep(pause)
             pause = min(pause * 2, longest)
 
-    def report(self, error: BaseException) -> RankFailed | None:
-        """Tell the others that this rank failed; return the failure that came first, if another rank's did."""
+    def report(self, error: BaseException) -> RankFailed:
+        """Tell the others that this rank failed, unless another did first; return the failure that came first."""
+        summary = f"{type(error).__name__}: {error}".splitlines()[0]
         text = "".join(traceback.format_exception(error))
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        failure = RankFailed(self.ranks.global_rank, self.ranks.world_size, summary, text)
         try:
-            if self.store.add(_COUNT, 1) == 1:
-                failure = {"rank": self.ranks.global_rank, "what": what, "traceback": text}
-                self.store.set(_FIRST, json.dumps(failure))
-                return None
-            return self.first_failure()
+            return self.post(failure)
         except Exception:
-            return None  # whoever hosted the store is gone: nobody is left to be told
+            return failure  # whoever hosted the store is gone: nobody is left to be told
 
-    def first_failure(self) -> RankFailed | None:
-        """Return what the first failing rank reported, or None."""
-        if not self.store.check([_FIRST]):
-            return None
-        failure = json.loads(self.store.get(_FIRST))
-        return RankFailed(failure["rank"], self.ranks.world_size, failure["what"], failure["traceback"])
+    def post(self, failure: RankFailed, store: Store | None = None) -> RankFailed:
+        """Make ``failure`` the run's failure, unless there is one; return the one that stands."""
+        text = json.dumps([failure.rank, failure.what, failure.traceback_text])
+        stands = (store or self.store).compare_set(self._key("failure"), "", text)
+        return self._read_failure(stands)
+
+    def first_failure(self, store: Store | None = None) -> RankFailed | None:
+        """Return the failure that came first in this run, or None.
+
+        Args:
+            store: another client of the same store; one client serves one thread at a time.
+        """
+        store, key = store or self.store, self._key("failure")
+        return self._read_failure(store.get(key)) if store.check([key]) else None
+
+    def _read_failure(self, data: bytes) -> RankFailed:
+        rank, what, text = json.loads(data)
+        failure = RankFailed(rank, self.ranks.world_size, what, text)
+        if text:
+            # shown before the failure itself
+            failure.__cause__ = RankTraceback(f"rank {rank} of {self.ranks.world_size}\n{text.rstrip()}")
+        return failure
+
+    def has_come(self, rank: int, store: Store) -> bool:
+        """Tell whether ``rank`` has come to this run's first meeting point."""
+        return store.check([self._key("meeting1", rank)])
+
+    def has_finished(self, rank: int, store: Store) -> bool:
+        """Tell whether ``rank`` has done its part of this run."""
+        return store.check([self._key("done", rank)])
+
+    def _key(self, name: str, rank: int | None = None) -> str:
+        return f"run{self._run}/{name}" + ("" if rank is None else f"/{rank}")
 
 
-def host_store(timeout: float) -> tuple[TCPStore, int]:
-    """Open a store on this machine's loopback address; return it and its port."""
-    listener = socket.socket()
-    listener.bind((LOOPBACK, 0))
-    listener.listen(128)
-    port = listener.getsockname()[1]
-    store = TCPStore(
-        LOOPBACK,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=timeout),
-        master_listen_fd=listener.detach(),
-    )
-    return store, port
-
-
-def join_store(host: str, port: int, timeout: float, *, master: bool = False) -> TCPStore:
-    """Open the store that another process hosts; with ``master``, host it at this address."""
-    return TCPStore(host, port, is_master=master, wait_for_workers=False, timeout=timedelta(seconds=timeout))
-
-
-def join_external(ranks: Ranks, timeout: float) -> Rendezvous:
-    """Meet the peers that a launcher such as torchrun started, at the address that it put in the environment."""
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
-    store = join_store(host, port, timeout, master=ranks.global_rank == 0 and not agent_hosts)
-    # an elastic launcher keeps its store over restarts: the keys of a former attempt must not be met again
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Rendezvous(PrefixStore(f"interlock/attempt{attempt}", store), ranks, own=False)
+def _mismatch(fact: str) -> WaitTimeout:
+    hint = "every rank has to make the same calls; look for one inside `if rank == 0` or `if trainer.is_global_zero`"
+    return WaitTimeout(f"{fact}\n  hint: {hint}")
 
 
 _current: list[Rendezvous] = []
@@ -158,7 +165,12 @@ def set_current(rendezvous: Rendezvous) -> Rendezvous:
     return rendezvous
 
 
-def describe_ranks(ranks: Iterable[int]) -> str:
-    """Return "rank 1" or "ranks 1, 2"."""
-    numbers = [str(rank) for rank in ranks]
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+@contextmanager
+def using(rendezvous: Rendezvous) -> Iterator[None]:
+    """Make ``rendezvous`` this process's meeting place inside."""
+    before = list(_current)
+    set_current(rendezvous)
+    try:
+        yield
+    finally:
+        _current[:] = before

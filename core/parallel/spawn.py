@@ -2,62 +2,104 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import pickle
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar, cast
 
-import torch
 from torch import multiprocessing
 
-from core.errors import InvalidArgument, RankFailed
-from core.parallel.children import GRACE
-from core.parallel.guard import guarded
-from core.parallel.rendezvous import LOOPBACK, Rendezvous, host_store, join_store, set_current
+from core.errors import InterlockError, InvalidArgument, RankFailed
+from core.parallel.guard import guarded_child
+from core.parallel.interrupts import ignoring_interrupts
+from core.parallel.processes import describe_exit, end_all, without_repetition
+from core.parallel.rendezvous import Rendezvous, set_current
+from core.parallel.stores import LOOPBACK, host_store, join_store
 from core.seed import get_rng_state, set_rng_state
-from core.session import Ranks
+from core.session import Ranks, end_with_parent
 
 T = TypeVar("T")
+
+
+class Spawned:
+    """One spawned process and the pipe to it."""
+
+    def __init__(self, rank: int, world_size: int, port: int, start_timeout: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, far = context.Pipe()
+        arguments = (far, Ranks(rank, rank, 0, world_size, world_size), port, start_timeout)
+        self._process: BaseProcess = context.Process(target=_child, name=f"rank {rank} of {world_size}", args=arguments)
+        self._process.start()
+        far.close()
+        self.sentinel = self._process.sentinel
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return cast(int, self._process.pid)
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()
 
 
 def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float) -> T:
     """Run ``run`` in ``world_size`` new processes and return what it returned on rank 0.
 
     Raises:
-        InvalidArgument: when ``run`` cannot be pickled, with what torch.multiprocessing said.
+        InvalidArgument: when ``run`` cannot be pickled, with what pickle said.
         RankFailed: when a process raised, was killed, or never started.
     """
-    _check_picklable(run)
+    _refuse_while_imported()
+    payload = _pickled((run, get_rng_state()))
     store, port = host_store(start_timeout)
-    watcher = Rendezvous(store, Ranks(0, 0, 0, world_size, world_size), own=True)
-    with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
-        result = Path(folder, "result.pt")
-        arguments = (run, world_size, port, start_timeout, str(result), get_rng_state())
-        context = multiprocessing.start_processes(  # type: ignore[no-untyped-call]
-            _child, args=arguments, nprocs=world_size, join=False, start_method="spawn"
-        )
-        try:
-            while not context.join(timeout=0.5, grace_period=GRACE):
-                pass
-        except multiprocessing.ProcessExitedException as error:
-            first = watcher.first_failure()
-            what = str(error) if error.signal_name or first is None else first.what
-            raise (
-                first if first and not error.signal_name else RankFailed(error.error_index, world_size, what)
-            ) from None
-        except multiprocessing.ProcessRaisedException as error:
-            raise watcher.first_failure() or RankFailed(error.error_index, world_size, str(error)) from None
-        except BaseException:
-            _end(context)
-            raise
-        # our own file, written by our own child a moment ago
-        return torch.load(result, weights_only=False)  # type: ignore[no-any-return]
+    rendezvous = Rendezvous(store, Ranks(0, 0, 0, world_size, world_size), own=True)
+    rendezvous.begin_run()
+    processes: dict[int, Spawned] = {}
 
+    def end(failed: int | None = None) -> None:
+        end_all(processes, failed)
 
-def _check_picklable(run: object) -> None:
+    atexit.register(end)  # should a second Ctrl-C come between the lines below
     try:
-        pickle.dumps(run)
+        with ignoring_interrupts():
+            for rank in range(world_size):
+                processes[rank] = Spawned(rank, world_size, port, start_timeout)
+        # a pipe holds little, so that writing waits for a process that still starts
+        threading.Thread(target=_send, args=(payload, processes), name="interlock-send", daemon=True).start()
+        return cast(T, pickle.loads(_result(processes, rendezvous)))
+    except RankFailed as failure:
+        end(failure.rank)
+        raise without_repetition(failure, processes)  # noqa: B904 - keeps or drops its own cause
+    finally:
+        end()
+        atexit.unregister(end)
+
+
+def _refuse_while_imported() -> None:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InterlockError(
+            "this script starts a run while it is imported, and every spawned process imports it\n"
+            "  hint: put the code that starts the run under `if __name__ == '__main__':`"
+        )
+
+
+def _pickled(value: object) -> bytes:
+    try:
+        return pickle.dumps(value)
     except Exception as error:
         raise InvalidArgument(
             f"a spawned process needs module, loaders and callbacks that can be pickled: {error}\n"
@@ -65,30 +107,48 @@ def _check_picklable(run: object) -> None:
         ) from error
 
 
-def _end(context: Any) -> None:
-    for process in context.processes:
-        if process.is_alive():
-            process.terminate()
-    for process in context.processes:
-        process.join(GRACE)
-        if process.is_alive():
-            process.kill()
-            process.join()
+def _send(payload: bytes, processes: Mapping[int, Spawned]) -> None:
+    for process in processes.values():
+        with contextlib.suppress(OSError):  # it has ended; its exit status says more
+            process.connection.send_bytes(payload)
 
 
-def _child(
-    rank: int,
-    run: Callable[[Ranks], object],
-    world_size: int,
-    port: int,
-    start_timeout: float,
-    result: str,
-    rng: dict[str, Any],
-) -> None:
+def _result(processes: Mapping[int, Spawned], rendezvous: Rendezvous) -> bytes:
+    """Wait until every process has ended, and return what rank 0 sent.
+
+    Raises:
+        RankFailed: as soon as one has ended badly.
+    """
+    result = b""
+    running = dict(processes)
+    waiting_for_result: list[Any] = [processes[0].connection]
+    while running:
+        ready = wait([*waiting_for_result, *(process.sentinel for process in running.values())])
+        if waiting_for_result and waiting_for_result[0] in ready:
+            with contextlib.suppress(EOFError, OSError):  # it ended without one
+                result = processes[0].connection.recv_bytes()
+            waiting_for_result.clear()
+        for rank, process in list(running.items()):
+            code = process.poll()
+            if code is not None:
+                del running[rank]
+            if code or (code == 0 and not rendezvous.has_finished(rank, rendezvous.store)):
+                failure = RankFailed(rank, len(processes), describe_exit(process.pid, code))
+                raise rendezvous.post(failure)
+    return result
+
+
+def _child(connection: Connection, ranks: Ranks, port: int, start_timeout: float) -> None:
     """One spawned process; a function of an ordinary module, since the child imports it by name."""
-    ranks = Ranks(rank, rank, 0, world_size, world_size)
+    end_with_parent(os.getppid())
     rendezvous = set_current(Rendezvous(join_store(LOOPBACK, port, start_timeout), ranks, own=True))
-    set_rng_state(rng)
-    returned = guarded(run, rendezvous)
-    if rank == 0:
-        torch.save(returned, result)
+
+    def work(ranks: Ranks) -> bytes:
+        # own copies: tensors that travel as multiprocessing's arguments would be one memory for all ranks
+        run, random_state = pickle.loads(connection.recv_bytes())
+        set_rng_state(random_state)
+        return pickle.dumps(run(ranks))
+
+    returned = guarded_child(work, rendezvous)
+    if ranks.global_rank == 0:
+        connection.send_bytes(returned)

@@ -18,6 +18,7 @@ from core.data.source import DataSource
 from core.errors import InterlockError, InvalidCombination, WrongType
 from core.loops.run import Run, StepRouter
 from core.optim.rules import structure_tokens
+from core.parallel.guard import report_failure
 from core.plugins.binding import bind, make_plugins
 from core.rules import Party, violations
 from core.session import Ranks
@@ -117,6 +118,7 @@ class Stage(ABC):
                 result = run.hooks.conclude(StageResult(value, self._changes(run)))
                 status = "success"
             except BaseException as error:
+                report_failure(error)  # first, for callbacks may take their time, or wait for other ranks
                 run.events.fire("on_exception", error)
                 trainer._run = None
                 raise

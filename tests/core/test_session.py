@@ -59,9 +59,16 @@ def test_ranks_that_contradict_each_other(wrong, named):
 
 
 def test_process_that_we_started():
-    """A process whose parent says it is our own start is ours; the same variable from elsewhere is not."""
+    """A process whose parent says it is our own start is ours."""
     assert detect_environment({**LAUNCHED, OWN_PARENT: str(os.getppid())}).name == "interlock"
-    assert detect_environment({**LAUNCHED, OWN_PARENT: "1234567"}).name == "torchrun"
+
+
+def test_variables_of_another_process():
+    """A process that only inherited a rank's variables is told so, unless a launcher of its own started it."""
+    inherited = {**LAUNCHED, OWN_PARENT: "1234567"}
+    with pytest.raises(InvalidArgument, match=f"{OWN_PARENT}=1234567"):
+        detect_environment(inherited)
+    assert detect_environment({**inherited, "TORCHELASTIC_RUN_ID": "x"}).name == "torchrun"
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -1,0 +1,73 @@
+"""The processes of a run as their starter sees them: how each ended, and how all are ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from core.errors import RankFailed
+from core.parallel.interrupts import ignoring_interrupts
+
+GRACE = 2.0
+"""Seconds that processes get to end by themselves before they are ended, and once more before they are killed."""
+
+
+class Process(Protocol):
+    """What ``subprocess.Popen`` can do, as far as it is needed here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def end_all(processes: Mapping[int, Process], failed: int | None = None) -> None:
+    """End every process, by rank: asked first, then killed.
+
+    Args:
+        failed: the rank whose failure is the reason; it gets a moment to say so and to end by itself.
+    """
+    with ignoring_interrupts():
+        if failed is not None and failed in processes:
+            _wait_for([processes[failed]])
+        alive = [process for process in processes.values() if process.poll() is None]
+        for process in alive:
+            process.terminate()
+        _wait_for(alive)
+        for process in alive:
+            if process.poll() is None:
+                process.kill()
+        _wait_for(alive)
+
+
+def _wait_for(processes: Iterable[Process]) -> None:
+    deadline = time.monotonic() + GRACE
+    for process in processes:
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def without_repetition(failure: RankFailed, processes: Mapping[int, Process]) -> RankFailed:
+    """Drop the other process's traceback from ``failure`` where that process has ended by itself and shown it."""
+    process = processes.get(failure.rank)
+    if process is not None and (process.poll() or 0) > 0:
+        failure.__cause__ = None
+    return failure
+
+
+def describe_exit(pid: int, code: int) -> str:
+    """Return how a process ended, in words, with the signal's name."""
+    if code >= 0:
+        return f"process {pid} ended with exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = " (the system does that when memory runs out)" if -code == 9 else ""
+    return f"process {pid} was killed by {name}{hint}"
