@@ -150,7 +150,7 @@ def furthest(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
 
 
 def run_script(
-    path: str | os.PathLike[str], *arguments: object, timeout: float = 100
+    path: str | os.PathLike[str], *arguments: object, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """Run a script of the tests, one thread in each process, and return what it said; it has to end well."""
     path_of_modules = os.pathsep.join([str(TESTS.parent), str(TESTS)])
