@@ -19,8 +19,10 @@ from core.vocabulary import ASKED, is_known, nearest_token
 API = 1
 """The contract's number. It grows when a hook or a declaration field changes so that older plugins break."""
 
-Kind = Literal["accelerator", "precision", "strategy"]
+Kind = Literal["accelerator", "precision", "strategy", "environment"]
 KINDS: tuple[Kind, ...] = ("accelerator", "precision", "strategy")
+"""The kinds of which a run has exactly one each."""
+ALL_KINDS: tuple[Kind, ...] = (*KINDS, "environment")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.\-]*\Z")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
@@ -254,3 +256,15 @@ class StrategyDeclaration(Declaration):
         known = ("device", "node", "run")
         wrong = [] if self.ranks in known else [f"ranks {self.ranks!r} must be one of {', '.join(known)}"]
         return super()._problems() + wrong
+
+
+@dataclass(frozen=True)
+class EnvironmentDeclaration(Declaration):
+    """A launcher that starts processes: torchrun, a cluster's scheduler.
+
+    ``implementation`` is ``"module:function"``, torch-free: it takes the environment variables and returns a
+    :class:`core.session.LaunchEnvironment`, or None when this launcher did not start the process. The one with the
+    highest ``preference`` that answers is taken.
+    """
+
+    kind: ClassVar[Kind] = "environment"

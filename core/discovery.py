@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from core.declarations import (
     API,
-    KINDS,
+    ALL_KINDS,
     AcceleratorDeclaration,
     Declaration,
+    EnvironmentDeclaration,
     Kind,
     PrecisionDeclaration,
     StrategyDeclaration,
@@ -32,11 +33,13 @@ GROUPS: Mapping[str, Kind] = {
     "interlock.accelerators": "accelerator",
     "interlock.precisions": "precision",
     "interlock.strategies": "strategy",
+    "interlock.environments": "environment",
 }
 _DECLARATION_TYPES: Mapping[Kind, type[Declaration]] = {
     "accelerator": AcceleratorDeclaration,
     "precision": PrecisionDeclaration,
     "strategy": StrategyDeclaration,
+    "environment": EnvironmentDeclaration,
 }
 PLUGINS_VARIABLE = "INTERLOCK_PLUGINS"
 """``builtin`` leaves out every third-party plugin; ``all`` is as if it were not set."""
@@ -96,7 +99,7 @@ def scan_with_notes() -> Scan:
     """
     points, notes = read_points(GROUPS)
     found = [Found(GROUPS[p.group], p.name, p.value, p.distribution, p.version) for p in points]
-    found.sort(key=lambda f: (KINDS.index(f.kind), f.name, f.distribution))
+    found.sort(key=lambda f: (ALL_KINDS.index(f.kind), f.name, f.distribution))
     if not any(item.builtin for item in found):
         notes.append(f"{OWN_DISTRIBUTION} itself is not installed, only on the path, so its own plugins are missing")
     off = _turned_off(found, notes)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from core.assembly import in_order
-from core.callbacks import Callback, ModelCheckpoint
+from core.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from core.data.stream import length_of
 from core.loggers import Logger
-from core.session import detect_environment
+from core.environments import detect_environment
 
 if TYPE_CHECKING:
     from core.loops.progress import Progress
@@ -51,6 +51,8 @@ class Readings:
         self._bar_metrics: dict[str, float] = {}
         self._logged: dict[str, float] = {}
         self._run: Run | None = None
+        self.ckpt_path: str | None = None
+        """The checkpoint that the newest run was given."""
 
     # ------------------------------------------------------------------ counters
 
@@ -193,6 +195,25 @@ class Readings:
         """This rank's training loader."""
         return self._run.loop.loader if self._run and self._run.loop else None
 
+    def _evaluation_loaders(self, kind: str) -> list[Any]:
+        evaluation = self._run.evaluation if self._run else None
+        return list(evaluation.loaders) if evaluation is not None and evaluation.kind == kind else []
+
+    @property
+    def val_dataloaders(self) -> list[Any]:
+        """This rank's validation loaders; empty outside ``fit`` and ``validate``."""
+        return self._evaluation_loaders("validation")
+
+    @property
+    def test_dataloaders(self) -> list[Any]:
+        """This rank's test loaders; empty outside ``test``."""
+        return self._evaluation_loaders("test")
+
+    @property
+    def predict_dataloaders(self) -> list[Any]:
+        """This rank's loaders of a prediction; empty outside ``predict``."""
+        return self._evaluation_loaders("predict")
+
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The optimizers of the run, as the strategy made them."""
@@ -222,6 +243,16 @@ class Readings:
     def checkpoint_callbacks(self) -> list[ModelCheckpoint]:
         """Every ModelCheckpoint."""
         return [c for c in self.callbacks if isinstance(c, ModelCheckpoint)]
+
+    @property
+    def early_stopping_callback(self) -> EarlyStopping | None:
+        """The first EarlyStopping."""
+        return next(iter(self.early_stopping_callbacks), None)
+
+    @property
+    def early_stopping_callbacks(self) -> list[EarlyStopping]:
+        """Every EarlyStopping."""
+        return [c for c in self.callbacks if isinstance(c, EarlyStopping)]
 
     # ------------------------------------------------------------------ metrics
 

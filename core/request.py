@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from core.arguments import choice, clip_value, flag, whole
 from core.declarations import Kind, Need
 from core.rules import Party
-from core.session import LaunchEnvironment, detect_environment, session_token
+from core.environments import detect_environment
+from core.session import LaunchEnvironment, session_token
 from core.spellings import AUTO, Devices, parse_devices, parse_name
 
 
@@ -102,8 +103,8 @@ class Request:
         if self.num_nodes > 1:
             needs.append(Need("nodes.many", f"{self.num_nodes} nodes are asked for"))
             command = f"torchrun --nnodes {self.num_nodes} --nproc-per-node {num_devices}"
-            needs.append(Need("launched.torchrun | launched.slurm", f"{command} starts the processes on every node"))
+            needs.append(Need("launched.external", f"{command} starts the processes on every node"))
         if self.devices.indices is not None:
             needs.append(Need("devices.indexed", f"devices={self.devices} picks devices by index"))
-        brought = {self.session, self.environment.token} - {None}
-        return Party("the request", frozenset(t for t in brought if t), tuple(needs), asks=True)
+        brought = frozenset({self.session, *self.environment.tokens})
+        return Party("the request", brought, tuple(needs), asks=True)

@@ -157,7 +157,7 @@ def _count_devices(request: Request, accelerator: Chosen, fixed: Found | None) -
         return max(here, 1), f"all that {accelerator.name} has here"
     if fixed and fixed.declaration and "devices.many" not in fixed.declaration.provided:
         return 1, f"auto: {fixed.name} uses one"
-    if launched and request.environment.name == "torchrun":
+    if launched and request.environment.external:
         return launched.local_world_size, "auto: one per process that the launcher started here"
     here = probe(declaration).count
     return (1, f"auto: {accelerator.name} has no fixed number") if here is None else (max(here, 1), "auto: all here")
@@ -232,7 +232,7 @@ def _refuse_unavailable(registry: Registry, request: Request, trio: tuple[Chosen
 
 def _launch(request: Request, strategy: StrategyDeclaration, world_size: int) -> Launch:
     environment = request.environment
-    if environment.name == "torchrun" and "launch.external" in strategy.provided:
+    if environment.external and "launch.external" in strategy.provided:
         return Launch("external", environment.reason)
     if world_size == 1:
         return Launch("here", "one process is enough")

@@ -40,7 +40,8 @@ def start_folder() -> str:
 START_FOLDER = start_folder()
 """The folder in which ranks that run this program again start."""
 
-_LAUNCHER_SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+EXTERNAL = "launched.external"
+LAUNCHER_SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Ranks(NamedTuple):
@@ -64,16 +65,29 @@ class Ranks(NamedTuple):
 
 @dataclass(frozen=True)
 class LaunchEnvironment:
-    """Who started this process, why we think so, and the ranks they gave it (None: nobody gave any)."""
+    """Who started this process and why we think so.
+
+    Args:
+        name: of the launcher.
+        reason: one line for the plan, with the variables that it rests on.
+        ranks: those that the launcher gave (None: nobody gave any).
+        address, port: where rank 0 can be reached.
+        tokens: what the launcher brings to a request; ``launched.external`` says that it started all processes.
+        requeue: a command that puts the job back into the queue, for schedulers that warn before they end it.
+    """
 
     name: str
     reason: str
     ranks: Ranks | None = None
+    address: str = ""
+    port: int = 0
+    tokens: tuple[str, ...] = ()
+    requeue: tuple[str, ...] = ()
 
     @property
-    def token(self) -> str | None:
-        """The token that this environment brings to the request."""
-        return "launched.torchrun" if self.name == "torchrun" else None
+    def external(self) -> bool:
+        """Whether the launcher started all processes of the run."""
+        return EXTERNAL in self.tokens
 
 
 def session_token() -> str:
@@ -84,16 +98,14 @@ def session_token() -> str:
     return "session.script" if path and os.path.isfile(path) and not prompt else "session.interactive"
 
 
-def detect_environment(environ: Mapping[str, str] | None = None) -> LaunchEnvironment:
-    """Find out who started this process.
+def own_environment(env: Mapping[str, str]) -> LaunchEnvironment | None:
+    """Return what this process was told by the Interlock process that started it, None if none did.
 
     Raises:
-        InvalidArgument: when a launcher's variable does not hold a whole number, two contradict each other, or they
-            are a rank's own and this process is not that rank.
+        InvalidArgument: when the variables are a rank's own and this process is not that rank.
     """
-    env = os.environ if environ is None else environ
     if env.get(OWN_PARENT) == str(os.getppid()):
-        ranks = _read_ranks(env)
+        ranks = read_ranks(env)
         return LaunchEnvironment("interlock", f"rank {ranks.global_rank} started by process {env[OWN_PARENT]}", ranks)
     if OWN_PARENT in env and "TORCHELASTIC_RUN_ID" not in env:
         raise InvalidArgument(
@@ -101,21 +113,28 @@ def detect_environment(environ: Mapping[str, str] | None = None) -> LaunchEnviro
             f"{env[OWN_PARENT]}, which did not start it or has ended\n"
             f"  hint: a program that a rank starts inherits its variables; leave out {OWN_PARENT}, RANK and WORLD_SIZE"
         )
-    missing = [name for name in _LAUNCHER_SET if name not in env]
-    if not missing:
-        who = "torchrun" if "TORCHELASTIC_RUN_ID" in env else "a launcher that sets RANK and WORLD_SIZE"
-        return LaunchEnvironment("torchrun", f"started by {who} (WORLD_SIZE={env['WORLD_SIZE']})", _read_ranks(env))
-    stray = [name for name in (*_LAUNCHER_SET, "NODE_RANK") if name in env]
+    return None
+
+
+def no_launcher(env: Mapping[str, str]) -> LaunchEnvironment:
+    """Return the answer for a process that no launcher started, with the variables that could make one think so."""
+    missing = [name for name in LAUNCHER_SET if name not in env]
+    stray = [name for name in (*LAUNCHER_SET, "NODE_RANK") if name in env]
     if stray:
         return LaunchEnvironment("none", f"{', '.join(stray)} set, but without {', '.join(missing)}: no launcher")
     return LaunchEnvironment("none", "no launcher's variables are set")
 
 
-def _read_ranks(env: Mapping[str, str]) -> Ranks:
-    world = _whole(env, "WORLD_SIZE")
-    local_world = _whole(env, "LOCAL_WORLD_SIZE", world)
-    node = _whole(env, "GROUP_RANK", _whole(env, "NODE_RANK", 0))
-    ranks = Ranks(_whole(env, "RANK"), _whole(env, "LOCAL_RANK"), node, world, local_world)
+def read_ranks(env: Mapping[str, str]) -> Ranks:
+    """Read the ranks from the variables that torchrun and its like set.
+
+    Raises:
+        InvalidArgument: when one does not hold a whole number, or two contradict each other.
+    """
+    world = whole_variable(env, "WORLD_SIZE")
+    local_world = whole_variable(env, "LOCAL_WORLD_SIZE", world)
+    node = whole_variable(env, "GROUP_RANK", whole_variable(env, "NODE_RANK", 0))
+    ranks = Ranks(whole_variable(env, "RANK"), whole_variable(env, "LOCAL_RANK"), node, world, local_world)
     for name, rank, size_name, size in [
         ("RANK", ranks.global_rank, "WORLD_SIZE", world),
         ("LOCAL_RANK", ranks.local_rank, "LOCAL_WORLD_SIZE", local_world),
@@ -128,7 +147,12 @@ def _read_ranks(env: Mapping[str, str]) -> Ranks:
     return ranks
 
 
-def _whole(env: Mapping[str, str], name: str, default: int | None = None) -> int:
+def whole_variable(env: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """Return the variable ``name`` as a whole number; ``default`` where it is not set.
+
+    Raises:
+        InvalidArgument: naming the variable and its value.
+    """
     text = env.get(name)
     if text is None and default is not None:
         return default

@@ -63,6 +63,10 @@ VOCABULARY = MappingProxyType(
         "sharded.parameters": "each rank holds its own part of the parameters only",
         "sync_batchnorm": "batch-norm statistics are computed over all ranks",
         # what the request brings
+        "launched.external": "a launcher or scheduler started all processes of the run",
+        "launched.kubeflow": "the processes were started by a Kubeflow training operator",
+        "launched.lsf": "the processes were started by LSF's jsrun",
+        "launched.mpi": "the processes were started by mpirun",
         "launched.slurm": "the processes were started by SLURM",
         "launched.torchrun": "the processes were started by torchrun or another env:// launcher",
         "session.interactive": "the code comes from a prompt, a notebook, standard input or -c",

@@ -15,8 +15,7 @@ DECLARATION = StrategyDeclaration(
         Need("session.script", "a spawned process imports the script, and a prompt or notebook has none to import"),
     ),
     excludes=(
-        Exclude("launched.torchrun", "the launcher has started the processes already; use a strategy that joins them"),
-        Exclude("launched.slurm", "the launcher has started the processes already; use a strategy that joins them"),
+        Exclude("launched.external", "the launcher has started the processes already; use a strategy that joins them"),
     ),
     wraps=("setup_device",),
     options=(*DDP_OPTIONS, *PROCESS_OPTIONS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
+from core.checkpoint.folder import read_into
+from core.checkpoint.parts import Stored
 from core.data.nested import map_tensors
 
 
@@ -32,17 +34,35 @@ def whole_state(module: nn.Module, optimizers: list[Optimizer], keep: bool) -> d
 
 
 def load_state(module: nn.Module, optimizers: list[Optimizer], state: Mapping[str, Any]) -> None:
-    """Load a state whose tensors are whole or this rank's parts already; each rank keeps its own part of them."""
+    """Load a state whose tensors are whole, or stand in the folder that ranks wrote; each rank keeps its own parts."""
     here = module.state_dict()
-    module.load_state_dict({name: part_of(value, here.get(name)) for name, value in state["state_dict"].items()})
-    for optimizer, saved in zip(optimizers, state.get("optimizer_states", ()), strict=False):
-        optimizer.load_state_dict(_optimizer_parts(optimizer, saved))
+    reading: dict[str, Tensor] = {}
+    folders: set[str] = set()
+
+    def own_part(value: Any, like: Any) -> Any:
+        if not isinstance(value, Stored):
+            return part_of(value, like)
+        folders.add(value.folder)
+        return reading.setdefault(value.key, placed_like(value.shape, value.dtype, like))
+
+    weights = {name: own_part(value, here.get(name)) for name, value in state["state_dict"].items()}
+    saved = [
+        _optimizer_parts(optimizer, one, own_part)
+        for optimizer, one in zip(optimizers, state.get("optimizer_states", ()), strict=False)
+    ]
+    for folder in folders:  # there is one, or none
+        read_into(folder, reading)
+    module.load_state_dict(weights)
+    for optimizer, one in zip(optimizers, saved, strict=False):
+        optimizer.load_state_dict(one)
 
 
-def _optimizer_parts(optimizer: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+def _optimizer_parts(
+    optimizer: Optimizer, saved: Mapping[str, Any], own_part: Callable[[Any, Any], Any]
+) -> dict[str, Any]:
     parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     parts = {
-        index: {key: part_of(value, parameters.get(index)) for key, value in entry.items()}
+        index: {key: own_part(value, parameters.get(index)) for key, value in entry.items()}
         for index, entry in saved["state"].items()
     }
     return {**saved, "state": parts}

@@ -17,7 +17,7 @@ SEQUENTIAL_NEED = Need(
     "module.sequential", "it cuts a sequence of layers into stages, and needs to know which sequence that is"
 )
 SCRIPT_NEED = Need(
-    "session.script | launched.torchrun | launched.slurm",
+    "session.script | launched.external",
     "it starts its processes by running the script again, and a prompt or notebook has no script to run",
 )
 PIPELINE_OPTIONS = (

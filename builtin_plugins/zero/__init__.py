@@ -19,7 +19,7 @@ DECLARATION = StrategyDeclaration(
     needs=(
         GROUP_NEED,
         Need(
-            "session.script | launched.torchrun | launched.slurm",
+            "session.script | launched.external",
             "it starts its processes by running the script again, and a prompt or notebook has no script to run",
         ),
     ),

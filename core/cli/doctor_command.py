@@ -73,7 +73,8 @@ def _is_well(findings: list[Finding]) -> bool:
 
 
 def _basics() -> list[Finding]:
-    from core.session import detect_environment, session_token
+    from core.environments import detect_environment
+    from core.session import session_token
 
     section = "this machine"
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {sys.executable}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from core.availability import reasons_against
 from core.cli.common import OPEN, add_names, given_names, load_registry, print_table
-from core.declarations import KINDS, Kind
+from core.declarations import ALL_KINDS, KINDS, Kind
 from core.discovery import Found
 from core.registry import Registry
 from core.rules import violations
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``list``."""
-    parser.add_argument("--kind", choices=KINDS, help="only plugins of this kind")
+    parser.add_argument("--kind", choices=ALL_KINDS, help="only plugins of this kind")
     add_names(parser, "only plugins that work with this {kind}")
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a plugin is broken or in conflict")
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     pairs = _pairs(registry)
     rows = [
         _row(registry, item, pairs)
-        for kind in KINDS
+        for kind in ALL_KINDS
         if args.kind in (None, kind)
         for item in registry.of_kind(kind)
         if chosen is None or (kind, registry.reference(item)) in chosen
@@ -104,7 +104,7 @@ def _row(registry: Registry, item: Found, pairs: Pairs) -> Row:
     works_with: Partners = {
         kind: sorted(other for me, other in pairs[item.kind, kind] if me == name and item.declaration)
         for kind in KINDS
-        if kind != item.kind
+        if item.kind in KINDS and kind != item.kind
     }
     return Row(item, name, *_status(registry, item), works_with)
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from core.environments import detect_environment
 from core.errors import InvalidArgument
 from core.hookspecs import ReduceOp, Shard, hookimpl
 from core.parallel import group
@@ -19,7 +20,7 @@ from core.parallel.rendezvous import Rendezvous, current, has_current, set_curre
 from core.parallel.spawn import run_spawned
 from core.parallel.stores import join_external, join_store
 from core.plugins import Strategy
-from core.session import LaunchEnvironment, Ranks, detect_environment
+from core.session import LaunchEnvironment, Ranks
 
 T = TypeVar("T")
 
@@ -59,12 +60,12 @@ class ProcessPerDeviceStrategy(Strategy):
         how, world_size = self.plan.launch.how, self.plan.world_size
         environment = detect_environment()
         if how == "external" and environment.ranks is not None:
-            return guarded(run, _join_once(lambda ranks: join_external(ranks, self.start_timeout)))
+            return guarded(run, _join_once(environment, lambda ranks: join_external(environment, self.start_timeout)))
         if world_size == 1:
             return self._run_alone(run)
         self._refuse_mixed(environment)
         if environment.name == "interlock":
-            return guarded_child(run, _join_once(self._join_parent))
+            return guarded_child(run, _join_once(environment, self._join_parent))
         if how == "spawn":
             return run_spawned(run, world_size, self.start_timeout)
         return children_for(world_size, self.start_timeout).run(run)
@@ -134,7 +135,7 @@ class ProcessPerDeviceStrategy(Strategy):
         self._owns_group = False
 
 
-def _join_once(join: Callable[[Ranks], Rendezvous]) -> Rendezvous:
-    ranks = detect_environment().ranks
+def _join_once(environment: LaunchEnvironment, join: Callable[[Ranks], Rendezvous]) -> Rendezvous:
+    ranks = environment.ranks
     assert ranks is not None, "asked only where a launcher gave ranks"
     return current() if has_current() else set_current(join(ranks))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from torch.distributed import PrefixStore, TCPStore
 
 from core.parallel.rendezvous import Rendezvous
-from core.session import Ranks
+from core.session import LaunchEnvironment
 
 LOOPBACK = "127.0.0.1"
 
@@ -36,12 +36,14 @@ def join_store(host: str, port: int, timeout: float) -> TCPStore:
     return TCPStore(host, port, wait_for_workers=False, timeout=timedelta(seconds=timeout))
 
 
-def join_external(ranks: Ranks, timeout: float) -> Rendezvous:
-    """Meet the peers that a launcher such as torchrun started, at the address that it put in the environment."""
+def join_external(environment: LaunchEnvironment, timeout: float) -> Rendezvous:
+    """Meet the peers that a launcher started, at the address that it gave."""
+    ranks = environment.ranks
+    assert ranks is not None, "a launcher that started all processes numbered them"
     agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     store = TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
+        environment.address,
+        environment.port,
         is_master=ranks.global_rank == 0 and not agent_hosts,
         wait_for_workers=False,
         multi_tenant=True,  # the user's script may have opened the store already, for a process group of its own

@@ -68,12 +68,15 @@ def test_devices_and_nodes_become_needs():
     assert tokens(request.party(2)) == [
         "devices.many",
         "nodes.many",
-        "launched.torchrun | launched.slurm",
+        "launched.external",
         "devices.indexed",
     ]
 
 
 def test_session_and_launcher_become_provides():
     """The request brings where it comes from and who started it."""
-    request = Request(session="session.script", environment=LaunchEnvironment("torchrun", "by torchrun"))
+    request = Request(
+        session="session.script",
+        environment=LaunchEnvironment("torchrun", "by torchrun", tokens=("launched.torchrun",)),
+    )
     assert request.party(1).provides == {"session.script", "launched.torchrun"}

@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 from core.errors import InvalidArgument
-from core.session import OWN_PARENT, Ranks, detect_environment, session_token
+from core.environments import detect_environment
+from core.session import OWN_PARENT, Ranks, session_token
 
 LAUNCHED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
 
@@ -16,7 +17,7 @@ LAUNCHED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "h
 def test_no_launcher():
     """Without a launcher's variables nobody started this process."""
     environment = detect_environment({})
-    assert (environment.name, environment.ranks, environment.token) == ("none", None, None)
+    assert (environment.name, environment.ranks, environment.tokens) == ("none", None, ())
 
 
 def test_torchrun():
@@ -25,7 +26,8 @@ def test_torchrun():
         {**LAUNCHED, "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "TORCHELASTIC_RUN_ID": "x"}
     )
     assert environment.ranks == Ranks(3, 1, 1, 4, 2)
-    assert environment.token == "launched.torchrun"
+    assert environment.tokens == ("launched.external", "launched.torchrun")
+    assert (environment.address, environment.port) == ("host", 29500)
     assert "torchrun (WORLD_SIZE=4)" in environment.reason
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.observed import observe
 
+from core.environments import detect_environment
 from core.errors import InterlockError
-from core.session import detect_environment
 
 
 def main(accelerator: str, strategy: str, output: str, *precisions: str) -> None:

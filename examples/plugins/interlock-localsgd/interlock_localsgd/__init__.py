@@ -36,7 +36,7 @@ DECLARATION = StrategyDeclaration(
     needs=(
         Need("collective.nccl | collective.gloo", "its ranks average weights over a process group"),
         Need(
-            "session.script | launched.torchrun | launched.slurm",
+            "session.script | launched.external",
             "it starts its processes by running the script again, and a prompt or notebook has no script to run",
         ),
     ),

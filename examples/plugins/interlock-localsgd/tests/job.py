@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from core import Module, Trainer
-from core.session import detect_environment
+from core.environments import detect_environment
 
 BATCH, LR, WORLD = 8, 0.1, 2
 PROMPT = {"start_timeout": 40.0, "timeout": 40.0}

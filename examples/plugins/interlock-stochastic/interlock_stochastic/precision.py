@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
 import torch
-from interlock_stochastic.rounding import round_stochastically
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from core.plugins import WeightsPrecision, WrappedModel, hookimpl
+from interlock_stochastic.rounding import round_stochastically
 
 
 class StochasticRounding(WeightsPrecision):

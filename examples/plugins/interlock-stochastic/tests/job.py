@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from core import Module, Trainer
-from core.session import detect_environment
+from core.environments import detect_environment
 
 
 def data(samples: int = 64) -> TensorDataset:
