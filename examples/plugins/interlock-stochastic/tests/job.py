@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -9,7 +10,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from core import Module, Trainer
-from core.environments import detect_environment
 
 
 def data(samples: int = 64) -> TensorDataset:
@@ -49,5 +49,5 @@ def train(precision: object, steps: int, module: Module | None = None, *, save: 
 
 if __name__ == "__main__":
     net = train("bf16-stochastic", 6, strategy="ddp", devices=2, accumulate_grad_batches=2).net
-    ranks = detect_environment().ranks
-    torch.save(net.state_dict(), f"{sys.argv[1]}.{ranks.global_rank if ranks else 0}")
+    rank = os.environ.get("RANK", "0")  # not set in the process that started the others
+    torch.save(net.state_dict(), f"{sys.argv[1]}.{rank}")
