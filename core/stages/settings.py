@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def torch_settings(trainer: Trainer) -> Iterator[None]:
-    """Apply ``deterministic`` and ``benchmark`` inside."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.backends.cudnn.benchmark,
-    )
+    """Apply ``deterministic`` and ``benchmark`` inside; what is not asked for is not touched."""
+    deterministic, warn_only = _deterministic()
+    benchmark = torch.backends.cudnn.benchmark
     if trainer.deterministic is not None:
         torch.use_deterministic_algorithms(bool(trainer.deterministic), warn_only=trainer.deterministic == "warn")
     if trainer.benchmark is not None:
@@ -27,5 +24,10 @@ def torch_settings(trainer: Trainer) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.backends.cudnn.benchmark = before[2]
+        if _deterministic() != (deterministic, warn_only):  # the call imports torch's compiler, which takes a second
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.backends.cudnn.benchmark = benchmark
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
