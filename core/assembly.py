@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.callbacks import Callback, ModelCheckpoint, ProgressBar
+from core.callbacks import Callback, ModelCheckpoint, ModelSummary, ProgressBar
+from core.callbacks.installed import load_callbacks, wanted_callbacks
 from core.errors import InvalidArgument, WrongType
 from core.loggers import CSVLogger, Logger
 
@@ -24,13 +25,18 @@ def make_loggers(given: bool | Logger | Sequence[Logger] | None, root: str) -> l
 
 
 def make_callbacks(
-    given: Callback | Sequence[Callback] | None, checkpointing: bool, bar: bool, summary: bool, trying: bool
+    given: Callback | str | Sequence[Callback | str] | None, checkpointing: bool, bar: bool, summary: bool, trying: bool
 ) -> list[Callback]:
     """Return the callbacks with those that the Trainer adds, in the order in which they run.
 
-    Checkpoints come last, so that they hold what the other callbacks did at the same point.
+    A name stands for what an installed package brings. Checkpoints come last, so that they hold what the other
+    callbacks did at the same point.
     """
-    callbacks: list[Any] = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+    asked: list[Any] = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+    asked += [name for name in wanted_callbacks() if name not in asked]
+    callbacks: list[Any] = []
+    for each in asked:
+        callbacks += load_callbacks(each) if isinstance(each, str) else [each]
     for callback in callbacks:
         if not callable(getattr(callback, "on_train_start", None)):
             raise WrongType(f"callbacks must be Callback objects, not {type(callback).__name__} {callback!r}")
@@ -44,6 +50,8 @@ def make_callbacks(
         saving = [ModelCheckpoint()]
     if bar and not any(isinstance(c, ProgressBar) for c in others):
         others.append(ProgressBar())
+    if summary and not any(isinstance(c, ModelSummary) for c in others):
+        others.append(ModelSummary())
     return in_order([*others, *saving])
 
 

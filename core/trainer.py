@@ -18,6 +18,7 @@ from core.instances import split_instances, with_plugins
 from core.loggers import Logger
 from core.loops.progress import Progress
 from core.past import refuse_past
+from core.profilers import Profiler, make_profiler
 from core.readings import Readings
 from core.registry import get_registry
 from core.request import Features, Request
@@ -45,7 +46,7 @@ class Trainer(Readings):
         num_nodes: number of machines.
         precision: a name such as ``"bf16-mixed"``, a number such as 16, a configured instance; None is 32-true.
         logger: one or several; None or True is a CSV file, False none.
-        callbacks: one or several.
+        callbacks: one or several; a name takes one that an installed package brings (``python -m core.callbacks``).
         fast_dev_run: try the code with one batch (True) or so many of each loader, without files.
         max_epochs: epochs to train; None is 1000 unless ``max_steps`` is given, -1 has no limit.
         min_epochs, min_steps: train at least so long, whoever wishes to stop.
@@ -68,6 +69,8 @@ class Trainer(Readings):
         benchmark: let cuDNN try out kernels during runs.
         inference_mode: evaluate under ``torch.inference_mode`` rather than ``torch.no_grad``.
         use_distributed_sampler: give each rank its own part of the loaders.
+        profiler: ``"simple"`` shows the time of each action when a run is over, ``"pytorch"`` writes a trace of a few
+            steps; or a Profiler.
         detect_anomaly: find the operation that made a gradient NaN; slow.
         plugins: configured instances of plugins, each in place of the argument of its kind.
         sync_batchnorm: compute batch-norm statistics over all ranks.
@@ -90,7 +93,7 @@ class Trainer(Readings):
         num_nodes: int = 1,
         precision: str | int | object | None = None,
         logger: bool | Logger | Sequence[Logger] | None = None,
-        callbacks: Callback | Sequence[Callback] | None = None,
+        callbacks: Callback | str | Sequence[Callback | str] | None = None,
         fast_dev_run: bool | int = False,
         max_epochs: int | None = None,
         min_epochs: int | None = None,
@@ -116,6 +119,7 @@ class Trainer(Readings):
         benchmark: bool | None = None,
         inference_mode: bool = True,
         use_distributed_sampler: bool = True,
+        profiler: str | Profiler | None = None,
         detect_anomaly: bool = False,
         plugins: object | Sequence[object] | None = None,
         sync_batchnorm: bool = False,
@@ -155,6 +159,7 @@ class Trainer(Readings):
         self.inference_mode = flag("inference_mode", inference_mode)
         self.use_distributed_sampler = flag("use_distributed_sampler", use_distributed_sampler)
         self.detect_anomaly = flag("detect_anomaly", detect_anomaly)
+        self.profiler = make_profiler(profiler)
         self.async_checkpointing = flag("async_checkpointing", async_checkpointing)
         every = "reload_dataloaders_every_n_epochs"
         self.reload_dataloaders_every_n_epochs = whole(every, reload_dataloaders_every_n_epochs, least=0)
@@ -285,6 +290,7 @@ class Trainer(Readings):
 
     def _start(self, stage: Stage) -> StageResult:
         stage.check(self)
+        self.ckpt_path = stage.ckpt_path
         self.end_run()
         return stage.start(self)
 

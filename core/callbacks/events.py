@@ -44,7 +44,7 @@ class Events:
         if self._run_hooks or name not in EVERYDAY_NAMES:
             own = overridden(self._module, name)
             if own is not None:
-                found.append(own)
+                found.append(self._timed(type(self._module).__name__, name, own))
         return (*found, *self._of_callbacks(name, after_module=True))
 
     def _of_callbacks(self, name: str, *, after_module: bool) -> list[Listener]:
@@ -53,8 +53,12 @@ class Events:
         for callback in self._callbacks:
             method = overridden(callback, name)
             if method is not None and getattr(callback, "after_module", False) == after_module:
-                found.append(partial(method, self._trainer, self._module))
+                listener = partial(method, self._trainer, self._module)
+                found.append(self._timed(type(callback).__name__, name, listener))
         return found
+
+    def _timed(self, owner: str, name: str, listener: Listener) -> Listener:
+        return self._trainer.profiler.wrap(f"{owner}.{name}", listener)
 
     def fire(self, name: str, *arguments: Any) -> None:
         """Call every listener of ``name``, in order; for points outside the hot loop."""

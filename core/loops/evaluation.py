@@ -49,7 +49,7 @@ class EvaluationLoop:
         self.results = run.results(on_step=False, on_epoch=True)
         self._own_step = takes_index(getattr(run.module, f"{kind}_step"))
         through = run.wrapped.evaluation if run.wrapped is not None else None
-        self._step = self._own_step if through is None else through
+        self._step = run.trainer.profiler.wrap(f"{kind}_step", self._own_step if through is None else through)
         self._inference = run.trainer.inference_mode and through is None
         self._context = run.hooks.forward_context() if run.hooks.changes("forward_context") else None
         self._on_batch_start = run.events.listeners(f"on_{kind}_batch_start")
@@ -108,7 +108,8 @@ class EvaluationLoop:
         extra = (number,) if len(self.loaders) > 1 else ()
         self.results.loader = number if extra else None
         transfer = self.run.transfer(number)
-        for index, (batch, own) in enumerate(self._in_step(islice(read(loader), self.totals[number]))):
+        batches = self.run.trainer.profiler.batches(f"{self.kind}_dataloader", read(loader))
+        for index, (batch, own) in enumerate(self._in_step(islice(batches, self.totals[number]))):
             if not own:
                 self._keep_up(transfer, batch, index, *extra)
                 continue

@@ -22,6 +22,7 @@ from core.userhooks import overridden
 if TYPE_CHECKING:
     from core.checkpoint.background import BackgroundWriter
     from core.data.source import DataSource
+    from core.loops.evaluation import EvaluationLoop
     from core.loops.manual import ManualOptimization
     from core.loops.training import TrainingLoop
     from core.plan import Plan
@@ -51,6 +52,7 @@ class Run:
     wrapped: WrappedModel | None = None
     setup: OptimizerSetup = field(default_factory=OptimizerSetup)
     loop: TrainingLoop | None = None
+    evaluation: EvaluationLoop | None = None
     manual: ManualOptimization | None = None
     writer: BackgroundWriter | None = None
 
@@ -59,6 +61,7 @@ class Run:
             from core.checkpoint.background import BackgroundWriter
 
             self.writer = BackgroundWriter()
+        self.trainer.profiler.attach(self.hooks)
         self.events = Events(self.trainer, self.module, self.trainer.callbacks, self.data.datamodule)
 
     def results(self, *, on_step: bool, on_epoch: bool) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -35,7 +36,8 @@ class TrainingStep:
         self.own_step = takes_index(run.module.training_step)  # type: ignore[arg-type]
         self.stepped_in_epoch = False
         self._window_starts = True
-        self._step = self.own_step if without_wrapper(self.wrapped) else self.wrapped
+        through: Callable[..., Any] = self.own_step if without_wrapper(self.wrapped) else self.wrapped
+        self._step = trainer.profiler.wrap("training_step", through)
         self._optimizers = run.setup.optimizers
         self._clear = [clear_gradients(optimizer) for optimizer in self._optimizers]
         self._clip = trainer.gradient_clip_val
@@ -87,7 +89,7 @@ class TrainingStep:
         elif micro.ends_window or self._skip_sync is None:
             outputs = self._forward_backward(batch, index, micro.window)
             if micro.ends_window:
-                self._end_window()
+                self.end_window()
         else:
             with self._skip_sync(self.wrapped):
                 outputs = self._forward_backward(batch, index, micro.window)
@@ -129,7 +131,8 @@ class TrainingStep:
                 "its gradients\n  hint: return a loss of zero that depends on the parameters, such as 0.0 * loss"
             )
 
-    def _end_window(self) -> None:
+    def end_window(self) -> None:
+        """Step, with the gradients that the window's micro-batches left."""
         optimizers = self._optimizers
         finite = self._unscale is None or not optimizers or self._unscale(optimizers)
         for optimizer in optimizers:

@@ -99,7 +99,7 @@ class TrainingLoop:
 
     def _micro_batches(self) -> Iterator[Micro]:
         trainer, done = self.run.trainer, self.progress.batch
-        batches = self.position.begin(done)
+        batches = trainer.profiler.batches("train_dataloader", self.position.begin(done))
         if self.total is None and isinstance(self._limit, int):
             batches = islice(batches, self._limit - done)
         together = self._all_have if self.run.ranks.world_size > 1 else None
@@ -111,15 +111,21 @@ class TrainingLoop:
 
     def _validate_inside(self, micro: Micro) -> None:
         """Validate within an epoch, when ``val_check_interval`` batches have passed."""
-        assert self._validate_every is not None, "asked only where an interval is set"
+        if self.validates_next():
+            # so that a checkpoint of this moment goes on with the next epoch
+            self.progress.epoch_over = micro.ends_epoch
+            self._validate()
+
+    def validates_next(self) -> bool:
+        """Tell, when a batch has ended, whether validation comes before the next one."""
         trainer, progress = self.run.trainer, self.progress
         every_epochs = trainer.check_val_every_n_epoch
-        passed = progress.batch
-        if every_epochs is None:
-            passed += progress.epoch * (self.total or 0)
-        if passed % self._validate_every == 0 and (every_epochs is None or (progress.epoch + 1) % every_epochs == 0):
-            progress.epoch_over = micro.ends_epoch  # so that a checkpoint of this moment goes on with the next epoch
-            self._validate()
+        if self.evaluation is None or (every_epochs is not None and (progress.epoch + 1) % every_epochs):
+            return False
+        if self._validate_every is None:
+            return progress.batch == self.total
+        passed = progress.batch if every_epochs is not None else progress.batch + progress.epoch * (self.total or 0)
+        return passed % self._validate_every == 0
 
     def _validate(self) -> None:
         if self.evaluation is not None:

@@ -156,6 +156,7 @@ class Stage(ABC):
         if run.writer is not None:
             run.writer.finish()
         run.events.fire("teardown", self.name)
+        run.trainer.profiler.finish(run.trainer, self.name)
         if run.is_rank_zero:
             for logger in run.trainer.loggers:
                 logger.finalize(status)

@@ -57,4 +57,5 @@ class EvaluateStage(Stage):
         if self.ckpt_path is not None:
             content.restore_weights(run, read_checkpoint(self.ckpt_path), self.ckpt_path)
         loaders = self.data.evaluation(kind)
-        return EvaluationLoop(run, loaders, getattr(run.trainer, limit), kind, self.keep).run_once()
+        run.evaluation = EvaluationLoop(run, loaders, getattr(run.trainer, limit), kind, self.keep)
+        return run.evaluation.run_once()

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from core.checkpoint import content, read_checkpoint
 from core.errors import InterlockError, InvalidCombination
+from core.loggers.begin import begin_logging
 from core.loops.evaluation import EvaluationLoop
 from core.loops.run import Run
 from core.loops.training import TrainingLoop
@@ -39,6 +40,24 @@ class FitStage(Stage):
     def work(self, run: Run) -> None:
         trainer = run.trainer
         training = self.data.training()
+        self._wrap(run)
+        run.evaluation = self._evaluation(run)
+        loop = run.loop = TrainingLoop(run, training, run.evaluation)
+        if self.ckpt_path is not None:
+            checkpoint = read_checkpoint(self.ckpt_path)
+            for line in content.differences(checkpoint, run.plan) if run.is_rank_zero else ():
+                trainer.warn(f"checkpoint {self.ckpt_path!r}: {line}")
+            content.restore(run, loop, checkpoint, self.ckpt_path)
+        begin_logging(run)
+        run.events.fire("on_fit_start")
+        if loop.evaluation is not None and trainer.num_sanity_val_steps and self.ckpt_path is None:
+            loop.evaluation.sanity_check(trainer.num_sanity_val_steps)
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), trainer.doing("train"):
+            loop.fit()
+        run.events.fire("on_fit_end")
+
+    def _wrap(self, run: Run) -> None:
+        """Make the optimizers and let the strategy wrap the module."""
 
         def make_optimizers() -> list[Optimizer]:
             run.setup = configure_optimizers(self.module)
@@ -47,18 +66,6 @@ class FitStage(Stage):
 
         run.wrapped = run.hooks.wrap_model(run.router, make_optimizers)
         run.setup.rebind(run.wrapped.optimizers)
-        loop = run.loop = TrainingLoop(run, training, self._evaluation(run))
-        if self.ckpt_path is not None:
-            checkpoint = read_checkpoint(self.ckpt_path)
-            for line in content.differences(checkpoint, run.plan) if run.is_rank_zero else ():
-                trainer.warn(f"checkpoint {self.ckpt_path!r}: {line}")
-            content.restore(run, loop, checkpoint, self.ckpt_path)
-        run.events.fire("on_fit_start")
-        if loop.evaluation is not None and trainer.num_sanity_val_steps and self.ckpt_path is None:
-            loop.evaluation.sanity_check(trainer.num_sanity_val_steps)
-        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), trainer.doing("train"):
-            loop.fit()
-        run.events.fire("on_fit_end")
 
     def _evaluation(self, run: Run) -> EvaluationLoop | None:
         if not callable(getattr(self.module, "validation_step", None)) or run.trainer.limit_val_batches == 0:
