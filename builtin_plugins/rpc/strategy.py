@@ -297,6 +297,7 @@ class RPCStrategy(ProcessPerDeviceStrategy):
         if self.ranks.global_rank == 0 and len(states) == len(self._serving):
             requests = [(name, ("set_random_state", one)) for name, one in zip(self._serving, states, strict=True)]
             ask_all(requests, self.timeout)
+        self.mains.wait()
 
     @property
     def _serving(self) -> tuple[str, ...]:
