@@ -11,7 +11,9 @@ from core.errors import RankFailed
 from core.parallel.interrupts import ignoring_interrupts
 
 GRACE = 2.0
-"""Seconds that processes get to end by themselves before they are ended, and once more before they are killed."""
+"""Seconds that processes get to end when they are asked to, before they are killed."""
+LAST_WORDS = 5.0
+"""Seconds that the rank that failed gets to say so and to end by itself."""
 
 
 class Process(Protocol):
@@ -31,23 +33,23 @@ def end_all(processes: Mapping[int, Process], failed: int | None = None) -> None
     """End every process, by rank: asked first, then killed.
 
     Args:
-        failed: the rank whose failure is the reason; it gets a moment to say so and to end by itself.
+        failed: the rank whose failure is the reason; it may end by itself first.
     """
     with ignoring_interrupts():
         if failed is not None and failed in processes:
-            _wait_for([processes[failed]])
+            _wait_for([processes[failed]], LAST_WORDS)
         alive = [process for process in processes.values() if process.poll() is None]
         for process in alive:
             process.terminate()
-        _wait_for(alive)
+        _wait_for(alive, GRACE)
         for process in alive:
             if process.poll() is None:
                 process.kill()
-        _wait_for(alive)
+        _wait_for(alive, GRACE)
 
 
-def _wait_for(processes: Iterable[Process]) -> None:
-    deadline = time.monotonic() + GRACE
+def _wait_for(processes: Iterable[Process], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     for process in processes:
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -61,7 +61,7 @@ class Rendezvous:
 
         Raises:
             WaitTimeout: after ``timeout`` seconds, naming who did not come; or at once when a rank came to
-                another meeting point instead, or has ended its program.
+                another meeting point instead or has ended its program, or when this rank itself has failed.
             RankFailed: as soon as another rank has reported a failure.
         """
         self._meetings += 1
@@ -83,9 +83,7 @@ class Rendezvous:
         missing = [r for r in range(self.ranks.world_size) if r != self.ranks.global_rank]
         pause, longest = _POLL_SECONDS
         while True:
-            failure = self.first_failure()
-            if failure is not None:
-                raise failure
+            self._refuse_after_failure(name)
             gone = [r for r in missing if self.store.check([f"left/{r}"])]
             missing = [r for r in missing if not self.store.check([self._key(meeting, r)])]
             if not missing or time.monotonic() > deadline:
@@ -95,6 +93,13 @@ class Rendezvous:
                 raise _mismatch(f"rank {me} is at {name!r}, but rank {rank} has come to the end of the program")
             time.sleep(pause)
             pause = min(pause * 2, longest)
+
+    def _refuse_after_failure(self, name: str) -> None:
+        failure = self.first_failure()
+        if failure is not None and failure.rank == self.ranks.global_rank:
+            raise WaitTimeout(f"rank {failure.rank} is at {name!r} after it failed, and no other rank will come")
+        if failure is not None:
+            raise failure
 
     def report(self, error: BaseException) -> RankFailed:
         """Tell the others that this rank failed, unless another did first; return the failure that came first."""

@@ -1,0 +1,40 @@
+"""The smallest module, data and Trainer: for scripts about processes, in which only the processes matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from core import Module, Trainer
+
+
+class Tiny(Module):
+    """One linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.layer(batch[0]).square().mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.layer(batch[0]).square().mean(), sync_dist=True)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def loader(samples: int = 40) -> DataLoader[Any]:
+    """Return batches of four samples."""
+    return DataLoader(TensorDataset(torch.randn(samples, 4, generator=torch.Generator().manual_seed(1))), batch_size=4)
+
+
+def trainer(strategy: str | object, devices: int = 2, **settings: Any) -> Trainer:
+    """Return a Trainer that trains one epoch and writes nothing."""
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "max_epochs": 1}
+    return Trainer(accelerator="cpu", strategy=strategy, devices=devices, **{**quiet, **settings})
