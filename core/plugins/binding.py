@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +13,12 @@ from core.errors import PluginBroken
 from core.hooktable import HOOKS
 from core.plan import Chosen, Plan
 from core.plugins.base import Plugin
+from core.plugins.contract import hook_problems
+from core.plugins.tracing import Tracer, is_wanted
 
-TRACE_VARIABLE = "INTERLOCK_TRACE"
+IMPORT = "import of the implementation"
+BUILD = "construction"
+REGISTER = "registration of its hooks"
 
 
 class Hooks:
@@ -29,18 +30,16 @@ class Hooks:
 
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self._idle = set()
-        trace = bool(os.environ.get(TRACE_VARIABLE))
+        tracer = Tracer() if is_wanted() else None
         for hook in HOOKS:
             caller = getattr(manager.hook, hook)
             implementations = caller.get_hookimpls()
-            if len(implementations) == 1:
-                function = implementations[0].function
-                if getattr(function, "does_nothing", False):
-                    self._idle.add(hook)
-            else:
-                function = _through_pluggy(caller)
-            names = [impl.plugin_name for impl in reversed(implementations)]
-            setattr(self, hook, _traced(hook, names, function) if trace else function)
+            function = _resolve(caller, implementations)
+            if len(implementations) == 1 and getattr(function, "does_nothing", False):
+                self._idle.add(hook)
+            setattr(self, hook, tracer.traced(hook, implementations, function) if tracer else function)
+        if tracer:
+            self._idle.clear()  # a trace shows every call, those too that have no effect
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"there is no hook {name!r}; the hooks are {', '.join(HOOKS)}")
@@ -50,26 +49,20 @@ class Hooks:
         return hook not in self._idle
 
 
-def _through_pluggy(caller: pluggy.HookCaller) -> Callable[..., Any]:
-    argument_names = tuple(caller.spec.argnames) if caller.spec else ()
+def _resolve(caller: pluggy.HookCaller, implementations: list[pluggy.HookImpl]) -> Callable[..., Any]:
+    assert caller.spec is not None, "every hook of the table has a specification"
+    expected = tuple(caller.spec.argnames)
+    only = implementations[0] if len(implementations) == 1 else None
+    if only is not None and only.argnames == expected:
+        return only.function
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return caller(**dict(zip(argument_names, args, strict=False)), **kwargs)
+        given = dict(zip(expected, args, strict=False), **kwargs)
+        if only is not None:  # it takes fewer arguments than the hook, or in another order
+            return only.function(*(given[name] for name in only.argnames))
+        return caller(**given)
 
-    return call
-
-
-def _traced(hook: str, names: list[str], function: Callable[..., Any]) -> Callable[..., Any]:
-    label = f"{hook} ({' > '.join(names)})"
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            spent = (time.perf_counter() - start) * 1e6
-            print(f"interlock: {label} {spent:.1f} us", file=sys.stderr, flush=True)
-
+    call.does_nothing = only is not None and getattr(only.function, "does_nothing", False)  # type: ignore[attr-defined]
     return call
 
 
@@ -89,15 +82,18 @@ def make_plugins(plan: Plan, instances: dict[str, Plugin]) -> dict[str, Plugin]:
 
 def _build(chosen: Chosen) -> Plugin:
     try:
-        implementation = load_object(chosen.declaration.implementation, "import of the implementation")
+        implementation = load_object(chosen.declaration.implementation, IMPORT)
     except PhaseError as error:
         raise _broken(chosen, error.phase, error.reason) from error.__cause__
     if not (isinstance(implementation, type) and issubclass(implementation, Plugin)):
-        raise _broken(chosen, "import of the implementation", f"{implementation!r} is not a subclass of Plugin")
+        reference = chosen.declaration.implementation
+        raise _broken(chosen, IMPORT, f"{reference} is {implementation!r}, not a subclass of core.plugins.Plugin")
     try:
         return implementation(**dict(chosen.options))
-    except Exception as error:
-        raise _broken(chosen, "construction", f"{type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: a plugin must not end the program without a word
+        raise _broken(chosen, BUILD, f"{type(error).__name__}: {error}".removesuffix(": ")) from error
 
 
 def _label(chosen: Chosen) -> str:
@@ -112,6 +108,8 @@ def _broken(chosen: Chosen, phase: str, reason: str) -> PluginBroken:
 def bind(plan: Plan, plugins: dict[str, Plugin]) -> Hooks:
     """Register the plugins of a run in a fresh manager, hold them to their declarations, resolve the hooks.
 
+    The manager is this run's own, so a plugin that is refused leaves nothing behind.
+
     Raises:
         PluginBroken: when a hook is misspelt or has a wrong argument, is implemented by a kind that does not own
             it, or wraps something that the declaration does not say, or says and does not.
@@ -120,38 +118,16 @@ def bind(plan: Plan, plugins: dict[str, Plugin]) -> Hooks:
     manager.add_hookspecs(hookspecs)
     # the last one registered wraps outermost: accelerator around precision around strategy
     for chosen in (plan.strategy, plan.precision, plan.accelerator):
-        kind = chosen.declaration.kind
+        plugin = plugins[chosen.declaration.kind]
+        problems = hook_problems(type(plugin), chosen.declaration)
+        if problems:
+            raise _broken(chosen, REGISTER, "; ".join(problems))
         try:
-            manager.register(plugins[kind], name=_label(chosen))
+            manager.register(plugin, name=_label(chosen))
             manager.check_pending()
         except pluggy.PluginValidationError as error:
-            raise _broken(chosen, "registration of its hooks", str(error)) from error
-    for hook in HOOKS:
-        _check_hook(hook, getattr(manager.hook, hook).get_hookimpls(), plan)
+            raise _broken(chosen, REGISTER, str(error)) from error
     hooks = Hooks(manager)
     for plugin in plugins.values():
         plugin.hooks = hooks
     return hooks
-
-
-def _check_hook(hook: str, implementations: list[pluggy.HookImpl], plan: Plan) -> None:
-    rule = HOOKS[hook]
-    by_name = {_label(chosen): chosen for chosen in plan.chosen}
-    owners = []
-    for impl in implementations:
-        chosen = by_name[impl.plugin_name]
-        kind = chosen.declaration.kind
-        if impl.wrapper or impl.hookwrapper:
-            if hook not in chosen.declaration.wraps:
-                raise _broken(chosen, "registration of its hooks", f"it wraps {hook!r} but does not declare it")
-        elif kind != rule.owner:
-            raise _broken(chosen, "registration of its hooks", f"{hook!r} belongs to the {rule.owner}, not the {kind}")
-        else:
-            owners.append(chosen)
-    wrapping = {impl.plugin_name for impl in implementations if impl.wrapper or impl.hookwrapper}
-    for chosen in plan.chosen:
-        if hook in chosen.declaration.wraps and _label(chosen) not in wrapping:
-            raise _broken(chosen, "registration of its hooks", f"it declares to wrap {hook!r} but does not")
-    if not owners:
-        owner = next(c for c in plan.chosen if c.declaration.kind == rule.owner)
-        raise _broken(owner, "registration of its hooks", f"it does not implement {hook!r}")
