@@ -16,6 +16,7 @@ from core.data.source import DataSource
 from core.errors import InterlockError
 from core.instances import split_instances, with_plugins
 from core.loggers import Logger
+from core.loops.preemption import path_to_go_on_from
 from core.loops.progress import Progress
 from core.past import refuse_past
 from core.profilers import Profiler, make_profiler
@@ -222,7 +223,8 @@ class Trainer(Readings):
             train_dataloaders: a DataLoader, any iterable of batches, or a dict or list of DataLoaders to read together.
             val_dataloaders: one, or a list of them.
             datamodule: an object with ``train_dataloader`` and the like, in place of loaders.
-            ckpt_path: a checkpoint to go on from; ``"last"`` and ``"best"`` ask the ModelCheckpoint.
+            ckpt_path: a checkpoint to go on from; ``"last"`` and ``"best"`` ask the ModelCheckpoint. A job that its
+                scheduler queued again goes on from where it was warned instead.
 
         Raises:
             InterlockError: when the module lacks a method, or the checkpoint does not fit.
@@ -230,7 +232,11 @@ class Trainer(Readings):
         """
         self.should_stop = False
         given, datamodule = _data(datamodule, train=train_dataloaders, validation=val_dataloaders)
-        self._start(FitStage(model, DataSource(given, datamodule), self._checkpoint_path(ckpt_path)))
+        path = path_to_go_on_from(self.default_root_dir) or self._checkpoint_path(ckpt_path)
+        self._start(FitStage(model, DataSource(given, datamodule), path))
+        run = self._run
+        if run is not None and run.loop is not None and run.loop.limits.preempted:
+            raise SystemExit(0)  # the rest of the script is for a training that is over; this one goes on later
 
     def validate(
         self,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import subprocess
 from collections.abc import Mapping
 
 from core.errors import InvalidArgument
 from core.session import LaunchEnvironment, Ranks, whole_variable
 
+SECONDS = 10.0
+"""How long SLURM's own command may take to answer."""
 FIRST_PORT, PORTS = 15000, 10000
 BATCH_STEPS = ("batch", "interactive", "extern", "4294967291", "4294967290", "4294967292")
 """Steps that are no srun of the user's, by their names and by SLURM's numbers for them."""
@@ -56,7 +61,21 @@ def _address(env: Mapping[str, str]) -> str:
     if env.get("MASTER_ADDR"):
         return env["MASTER_ADDR"]
     nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST", "")
-    return first_node(nodes) or "127.0.0.1"
+    return node_address(first_node(nodes)) if nodes else "127.0.0.1"
+
+
+def node_address(name: str) -> str:
+    """Return ``name`` if it can be looked up; else the address that SLURM's own configuration has for the node."""
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            command = ["scontrol", "show", "--oneliner", "node", name]
+            told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout
+            match = re.search(r"NodeAddr=(\S+)", told)
+            if match:
+                return match[1]
+    return name
 
 
 def first_node(nodes: str) -> str:

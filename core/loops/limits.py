@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from core.errors import InvalidArgument
+from core.loops.preemption import Preemption
 
 if TYPE_CHECKING:
     from core.loops.run import Run
+
+WARNED_EVERY = 10
+"""Steps between two looks at a scheduler's warning, where several ranks have to agree and it may come."""
 
 
 class Limits:
@@ -23,6 +27,11 @@ class Limits:
 
     def __init__(self, run: Run) -> None:
         self._run, self._trainer = run, run.trainer
+        self.preemption = Preemption(run)
+        self.preempted = False
+        """Whether the scheduler's warning ended the training, on all ranks."""
+        every = run.trainer.log_every_n_steps
+        self._look_every = min(every, WARNED_EVERY) if self.preemption.command else every
         self._alone = run.ranks.world_size == 1
         self._deadline = _deadline(run.trainer.max_time)
 
@@ -35,7 +44,7 @@ class Limits:
         """Tell, after an optimizer step, whether the epoch is to be broken off."""
         if self.out_of_steps:
             return True
-        due = self._alone or self._trainer.global_step % self._trainer.log_every_n_steps == 0
+        due = self._alone or self._trainer.global_step % self._look_every == 0
         return due and self._stop_wanted()
 
     def before_epoch(self) -> bool:
@@ -47,10 +56,12 @@ class Limits:
         trainer = self._trainer
         late = self._deadline is not None and time.monotonic() >= self._deadline
         wish = (trainer.should_stop or late) and self._minimum_reached()
+        warned = self.preemption.warned
         if not self._alone:
-            flag = torch.tensor([int(wish)], device=self._run.device)
-            wish = bool(self._run.hooks.reduce(flag, "max"))
-        return wish
+            flags = torch.tensor([int(wish), int(warned)], device=self._run.device)
+            wish, warned = map(bool, self._run.hooks.reduce(flags, "max").tolist())
+        self.preempted = self.preempted or warned
+        return wish or warned
 
     def _minimum_reached(self) -> bool:
         trainer = self._trainer

@@ -71,8 +71,11 @@ class TrainingLoop:
         run.events.fire("on_train_start")
         self.position.restore_random_state()
         with run.router.running(self.step.own_step):
-            while self.total != 0 and not self.limits.before_epoch():
-                self._epoch()
+            with self.limits.preemption.listening():
+                while self.total != 0 and not self.limits.before_epoch():
+                    self._epoch()
+            if self.limits.preempted:
+                self.limits.preemption.save_and_requeue()
         run.events.fire("on_train_end")
 
     def _epoch(self) -> None:
