@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from core.checkpoint.io import to_plain
+from core.checkpoint.io import read_checkpoint, to_plain
+from core.checkpoint.parts import is_sharded
 from core.errors import CheckpointError
 from core.hyperparameters import simplified
 
@@ -20,7 +22,7 @@ FORMAT = 1
 
 
 def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -> dict[str, Any] | None:
-    """Collect a checkpoint; every rank calls it, and rank 0 gets it."""
+    """Collect a checkpoint; every rank calls it, and rank 0 gets it, the others their part where it is sharded."""
     state = run.hooks.gather_state(run.module, [] if weights_only else run.setup.optimizers)
     trainer = run.trainer
     checkpoint: dict[str, Any] = {
@@ -40,7 +42,7 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         if datamodule is not None:
             checkpoint["datamodule"] = datamodule.state_dict()
     if not run.is_rank_zero:
-        return None
+        return state if is_sharded(state) else None
     assert state is not None, "gather_state returns the state on rank 0"
     checkpoint["state_dict"] = state["state_dict"]
     hyperparameters = getattr(run.module, "hparams", None)
@@ -76,6 +78,11 @@ def gather_from_ranks(run: Run, value: Any) -> list[Any]:
         torch.load(io.BytesIO(bytes(row[: int(length)].tolist())), weights_only=True)
         for row, length in zip(rows, lengths, strict=True)
     ]
+
+
+def read(run: Run, path: str) -> dict[str, Any]:
+    """Read a checkpoint for a run; a strategy that reads its own parts of a folder finds them in their places there."""
+    return read_checkpoint(path, mapped=os.path.isdir(path) and run.plan.provides("checkpoint.sharded"))
 
 
 def restore_weights(run: Run, checkpoint: dict[str, Any], path: str) -> None:

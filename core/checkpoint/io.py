@@ -88,14 +88,19 @@ def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True, *, 
     """Read a checkpoint into host memory.
 
     Args:
-        path: the file.
+        path: the file, or the folder to which ranks wrote their parts.
         weights_only: plain types and tensors only; False runs whatever code the file brings.
-        mapped: leave tensors on disk until they are looked at, for who looks at the rest only.
+        mapped: leave tensors on disk until they are looked at, for who looks at the rest only; see
+            :func:`core.checkpoint.folder.read_folder` for what stands in their places in a folder's.
 
     Raises:
         CheckpointError: naming ``path``, when it is missing, damaged, or holds anything that would run code.
     """
     name = os.fspath(path)
+    if os.path.isdir(path):
+        from core.checkpoint.folder import read_folder  # it loads torch.distributed.checkpoint, a second's work
+
+        return read_folder(path, stored=mapped)
     if not os.path.isfile(path):
         raise CheckpointError(f"checkpoint {name!r} does not exist")
     try:

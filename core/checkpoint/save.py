@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.checkpoint.content import gather
 from core.checkpoint.io import write_checkpoint
+from core.checkpoint.parts import is_sharded, remove_checkpoint
 from core.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
     error: CheckpointError | None = None
     if checkpoint is not None:
         try:
-            if run.writer is not None:
+            if is_sharded(checkpoint):
+                from core.checkpoint.folder import write_folder  # it loads torch.distributed.checkpoint
+
+                write_folder(run, checkpoint, path)
+            elif run.writer is not None:
                 run.writer.write(checkpoint, path)
             else:
                 write_checkpoint(checkpoint, path)
@@ -44,7 +48,7 @@ def remove(run: Run | None, path: str) -> None:
     """Remove a checkpoint that is no longer wanted, once the one that is being written is there; rank 0 calls it."""
 
     def unlink() -> None:
-        Path(path).unlink(missing_ok=True)
+        remove_checkpoint(path)
 
     if run is not None and run.writer is not None:
         run.writer.afterwards(unlink)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from core.checkpoint import content, read_checkpoint
+from core.checkpoint import content
 from core.errors import InterlockError
 from core.loops.evaluation import EvaluationLoop, Kind, Outcome
 from core.loops.run import Run
@@ -55,7 +55,7 @@ class EvaluateStage(Stage):
         kind, limit = self._evaluation
         run.wrapped = run.hooks.wrap_model(run.router, list)
         if self.ckpt_path is not None:
-            content.restore_weights(run, read_checkpoint(self.ckpt_path), self.ckpt_path)
+            content.restore_weights(run, content.read(run, self.ckpt_path), self.ckpt_path)
         loaders = self.data.evaluation(kind)
         run.evaluation = EvaluationLoop(run, loaders, getattr(run.trainer, limit), kind, self.keep)
         return run.evaluation.run_once()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.optim import Optimizer
 
-from core.checkpoint import content, read_checkpoint
+from core.checkpoint import content
 from core.errors import InterlockError, InvalidCombination
 from core.loggers.begin import begin_logging
 from core.loops.evaluation import EvaluationLoop
@@ -44,7 +44,7 @@ class FitStage(Stage):
         run.evaluation = self._evaluation(run)
         loop = run.loop = TrainingLoop(run, training, run.evaluation)
         if self.ckpt_path is not None:
-            checkpoint = read_checkpoint(self.ckpt_path)
+            checkpoint = content.read(run, self.ckpt_path)
             for line in content.differences(checkpoint, run.plan) if run.is_rank_zero else ():
                 trainer.warn(f"checkpoint {self.ckpt_path!r}: {line}")
             content.restore(run, loop, checkpoint, self.ckpt_path)
