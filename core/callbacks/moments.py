@@ -22,7 +22,9 @@ def looks_at_epoch_end(trainer: Trainer, wanted: bool | None) -> bool:
         return wanted
     if not trainer.num_val_batches:
         return True
-    return bool(trainer.check_val_every_n_epoch == 1 and trainer.val_check_interval == 1.0)
+    interval = trainer.val_check_interval
+    once = isinstance(interval, float) and interval == 1.0  # the whole number 1 is every batch
+    return bool(trainer.check_val_every_n_epoch == 1 and once)
 
 
 def say(trainer: Trainer, text: str) -> None:
