@@ -155,8 +155,9 @@ def report(trainer: Trainer, best: ModelCheckpoint, memory: OptimizerMemory, out
     """Write the picture and the summary, and say where everything is."""
     names = " + ".join(trainer.plan.combination)
     title = f"Handwritten digits: {names}, {trainer.world_size} process{'es' * (trainer.world_size > 1)}"
+    accuracy = float(best.best_model_score)
     summary = {
-        "val_acc": round(best.best_model_score, 6),
+        "val_acc": round(accuracy, 6),
         "world_size": trainer.world_size,
         "epochs": trainer.current_epoch,
         "seconds": round(seconds, 1),
@@ -166,7 +167,7 @@ def report(trainer: Trainer, best: ModelCheckpoint, memory: OptimizerMemory, out
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     plot_metrics(out / "metrics.csv", out / "curves.png", title=title)
     held = " + ".join(f"{number:,}" for number in memory.bytes_per_rank)
-    print(f"validation accuracy {best.best_model_score:.4f} after {seconds:.0f} s; optimizer state {held} bytes")
+    print(f"validation accuracy {accuracy:.4f} after {seconds:.0f} s; optimizer state {held} bytes")
     print(f"  checkpoint  {best.best_model_path}")
     for label, name in [("metrics", "metrics.csv"), ("curves", "curves.png"), ("summary", "summary.json")]:
         print(f"  {label:<10}  {out / name}")
