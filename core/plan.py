@@ -29,7 +29,7 @@ class Chosen:
 
 
 class Launch(NamedTuple):
-    """How the processes start: ``here`` (this one alone), ``subprocess``, ``spawn`` or ``external``."""
+    """How the processes start: ``here`` (this one alone), ``subprocess``, ``spawn``, ``fork`` or ``external``."""
 
     how: str
     reason: str

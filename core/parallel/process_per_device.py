@@ -66,8 +66,8 @@ class ProcessPerDeviceStrategy(Strategy):
         self._refuse_mixed(environment)
         if environment.name == "interlock":
             return guarded_child(run, _join_once(environment, self._join_parent))
-        if how == "spawn":
-            return run_spawned(run, world_size, self.start_timeout)
+        if how in ("spawn", "fork"):
+            return run_spawned(run, world_size, self.start_timeout, how)
         return children_for(world_size, self.start_timeout).run(run)
 
     def _run_alone(self, run: Callable[[Ranks], T]) -> T:

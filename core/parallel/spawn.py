@@ -1,4 +1,8 @@
-"""Ranks started with torch.multiprocessing; their parent takes no part in the run and brings its result home."""
+"""Ranks started with torch.multiprocessing; their parent takes no part in the run and brings its result home.
+
+A spawned process starts afresh and imports the script; a forked one is a copy of this one, so that everything made
+at a prompt or in a notebook is there already.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import multiprocessing
 
 from core.errors import InterlockError, InvalidArgument, RankFailed
@@ -27,12 +32,14 @@ T = TypeVar("T")
 
 
 class Spawned:
-    """One spawned process and the pipe to it."""
+    """One new process and the pipe to it; a forked one gets ``inherited``, what it is to run, by being forked."""
 
-    def __init__(self, rank: int, world_size: int, port: int, start_timeout: float) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(
+        self, method: str, rank: int, world_size: int, port: int, start_timeout: float, inherited: object
+    ) -> None:
+        context: Any = multiprocessing.get_context(method)
         self.connection, far = context.Pipe()
-        arguments = (far, Ranks(rank, rank, 0, world_size, world_size), port, start_timeout)
+        arguments = (far, Ranks(rank, rank, 0, world_size, world_size), port, start_timeout, inherited)
         self._process: BaseProcess = context.Process(target=_child, name=f"rank {rank} of {world_size}", args=arguments)
         self._process.start()
         far.close()
@@ -56,15 +63,18 @@ class Spawned:
         self._process.kill()
 
 
-def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float) -> T:
+def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float, method: str = "spawn") -> T:
     """Run ``run`` in ``world_size`` new processes and return what it returned on rank 0.
 
     Raises:
-        InvalidArgument: when ``run`` cannot be pickled, with what pickle said.
+        InvalidArgument: when ``run`` cannot be pickled, with what pickle said, or when this process cannot be forked.
         RankFailed: when a process raised, was killed, or never started.
     """
     _refuse_while_imported()
-    payload = _pickled((run, get_rng_state()))
+    if method == "fork":
+        _refuse_fork()
+    payload = _pickled((run, get_rng_state())) if method == "spawn" else b""
+    inherited = run if method == "fork" else None
     store, port = host_store(start_timeout)
     rendezvous = Rendezvous(store, Ranks(0, 0, 0, world_size, world_size), own=True)
     rendezvous.begin_run()
@@ -77,9 +87,10 @@ def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float
     try:
         with ignoring_interrupts():
             for rank in range(world_size):
-                processes[rank] = Spawned(rank, world_size, port, start_timeout)
+                processes[rank] = Spawned(method, rank, world_size, port, start_timeout, inherited)
         # a pipe holds little, so that writing waits for a process that still starts
-        threading.Thread(target=_send, args=(payload, processes), name="interlock-send", daemon=True).start()
+        if payload:
+            threading.Thread(target=_send, args=(payload, processes), name="interlock-send", daemon=True).start()
         return cast(T, pickle.loads(_result(processes, rendezvous)))
     except RankFailed as failure:
         end(failure.rank)
@@ -94,6 +105,14 @@ def _refuse_while_imported() -> None:
         raise InterlockError(
             "this script starts a run while it is imported, and every spawned process imports it\n"
             "  hint: put the code that starts the run under `if __name__ == '__main__':`"
+        )
+
+
+def _refuse_fork() -> None:
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise InvalidArgument(
+            "this process has opened a GPU, and a copy of it could not use one\n"
+            "  hint: restart the notebook or prompt, and let nothing touch a GPU before fit; or run a script"
         )
 
 
@@ -138,12 +157,18 @@ def _result(processes: Mapping[int, Spawned], rendezvous: Rendezvous) -> bytes:
     return result
 
 
-def _child(connection: Connection, ranks: Ranks, port: int, start_timeout: float) -> None:
-    """One spawned process; a function of an ordinary module, since the child imports it by name."""
+def _child(
+    connection: Connection, ranks: Ranks, port: int, start_timeout: float, inherited: Callable[[Ranks], object] | None
+) -> None:
+    """One new process; a function of an ordinary module, since a spawned one imports it by name."""
     end_with_parent(os.getppid())
+    if inherited is not None:
+        torch.set_num_threads(1)  # OpenMP's threads are not copied, and work shared with them would wait for ever
     rendezvous = set_current(Rendezvous(join_store(LOOPBACK, port, start_timeout), ranks, own=True))
 
     def work(ranks: Ranks) -> bytes:
+        if inherited is not None:
+            return pickle.dumps(inherited(ranks))
         # own copies: tensors that travel as multiprocessing's arguments would be one memory for all ranks
         run, random_state = pickle.loads(connection.recv_bytes())
         set_rng_state(random_state)
