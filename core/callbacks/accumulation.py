@@ -47,7 +47,7 @@ class GradientAccumulationScheduler(Callback):
     def setup(self, trainer: Trainer, module: nn.Module, stage: str) -> None:
         if stage != "fit":
             return
-        if trainer.accumulate_grad_batches not in self.scheduling.values():
+        if trainer.accumulate_grad_batches not in (1, *self.scheduling.values()):  # an earlier fit left one of these
             raise InvalidArgument(
                 f"accumulate_grad_batches={trainer.accumulate_grad_batches} and a GradientAccumulationScheduler: "
                 "give one of them"

@@ -52,11 +52,11 @@ def test_state_goes_on_after_a_resume(tmp_path):
     """What was counted before a resume counts after it."""
     saving = ModelCheckpoint(tmp_path, save_last=True)
     stopped([5, 6], patience=3, more=[saving])
-    stopping, trainer = stopped([7, 7, 7], ckpt_path=saving.last_model_path, patience=3, more=[ModelCheckpoint(tmp_path)])
-    assert (trainer.current_epoch, float(stopping.best_score), stopping.wait_count) == (3, 5.0, 2)
     stopping, trainer = stopped(
-        [7] * 9, ckpt_path=saving.last_model_path, patience=3, more=[ModelCheckpoint(tmp_path)]
+        [7, 7, 7], ckpt_path=saving.last_model_path, patience=3, more=[ModelCheckpoint(tmp_path)]
     )
+    assert (trainer.current_epoch, float(stopping.best_score), stopping.wait_count) == (3, 5.0, 2)
+    stopping, trainer = stopped([7] * 9, ckpt_path=saving.last_model_path, patience=3, more=[ModelCheckpoint(tmp_path)])
     assert (trainer.current_epoch, stopping.wait_count) == (4, 3)
 
 

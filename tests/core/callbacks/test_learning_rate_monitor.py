@@ -79,7 +79,10 @@ def test_names_of_groups_and_optimizers():
     """Groups and further optimizers of one class get numbers, a scheduler's and a group's own names are used."""
 
     def make(module):
-        groups = [{"params": [module.layer.weight], "lr": 1.0}, {"params": [module.layer.bias], "lr": 2.0, "name": "bias"}]
+        groups = [
+            {"params": [module.layer.weight], "lr": 1.0},
+            {"params": [module.layer.bias], "lr": 2.0, "name": "bias"},
+        ]
         first = torch.optim.SGD(groups, 0.1, momentum=0.9, weight_decay=0.01)
         second = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 3.0)
         third = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], 4.0, betas=(0.8, 0.9))
