@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": "show the plan for a combination, or why it cannot work",
     "matrix": "show every accelerator x precision x strategy",
     "doctor": "check this machine, its packages and the plugins",
+    "new": "write a small package with a plugin of your own",
 }
 """Name and summary of each command; ``core.cli.<name>_command`` holds it."""
 
