@@ -129,9 +129,8 @@ class Rendezvous:
     def _read_failure(self, data: bytes) -> RankFailed:
         rank, what, text = json.loads(data)
         failure = RankFailed(rank, self.ranks.world_size, what, text)
-        if text:
-            # shown before the failure itself
-            failure.__cause__ = RankTraceback(f"rank {rank} of {self.ranks.world_size}\n{text.rstrip()}")
+        # shown before the failure itself; what this rank was doing when it heard of it is not shown
+        failure.__cause__ = RankTraceback(f"rank {rank} of {failure.world_size}\n{text.rstrip()}") if text else None
         return failure
 
     def has_come(self, rank: int, store: Store) -> bool:
