@@ -141,13 +141,6 @@ class Script:
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
         at = time.monotonic()
-<<<<<<< Updated upstream
-        for number in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-        self.process.wait()
-        return Ended(self.folder, status, self._out.read_text(), self._err.read_text(), left, at)
-=======
         self.kill()
         return Ended(self.folder, status, self._out.read_text(), self._err.read_text(), left, at)
 
@@ -163,17 +156,12 @@ class Script:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
->>>>>>> Stashed changes
 
 
 def run(folder: Path, text: str, *arguments: object, **settings: object) -> Ended:
     """Run a script to its end; see :class:`Script`."""
-<<<<<<< Updated upstream
-    return Script(folder, text, *arguments, **settings).finish()  # type: ignore[arg-type]
-=======
     with Script(folder, text, *arguments, **settings) as script:  # type: ignore[arg-type]
         return script.finish()
->>>>>>> Stashed changes
 
 
 def note(name: str, text: object = "") -> None:
