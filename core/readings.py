@@ -262,7 +262,7 @@ class Readings:
         latest = dict(self._metrics)
         if self.results is not None and not self.sanity_checking:
             latest.update(self.results.step_metrics())
-        return {name: torch.tensor(value) for name, value in latest.items()}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in latest.items()}
 
     @property
     def logged_metrics(self) -> dict[str, Tensor]:
@@ -322,6 +322,12 @@ class Readings:
             row = {**metrics, "epoch": self.current_epoch}
             for logger in self.loggers:
                 logger.log_metrics(row, self.global_step)
+
+    def save_loggers(self) -> None:
+        """Let every logger write what it holds back, so that a run that is killed loses one epoch at most."""
+        if self.is_global_zero:
+            for logger in self.loggers:
+                logger.save()
 
     def warn(self, text: str) -> None:
         """Warn the user, once per process and text."""

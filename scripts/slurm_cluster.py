@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 TOOLS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "scontrol")
@@ -132,7 +133,7 @@ def _idle(environment: dict[str, str]) -> bool:
     return seen.stdout.split() == [str(len(NODES)), "idle"]
 
 
-def _wait(condition, what: str) -> None:
+def _wait(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         if time.monotonic() > deadline:

@@ -86,7 +86,7 @@ class TrainingLoop:
         set_epoch(self.loader, progress.epoch)
         self.results.reset()
         run.events.fire("on_train_epoch_start")
-        whole, logged = True, progress.global_step
+        whole, logged = True, progress.global_step - progress.global_step % log_every
         for micro in self._micro_batches():
             if not step.micro_batch(micro, progress.batch):
                 break
@@ -152,6 +152,7 @@ class TrainingLoop:
         run.events.fire("on_train_epoch_end")
         # values logged by those hooks belong to the epoch that ends
         trainer.take(self.results)
+        trainer.save_loggers()
         if whole:
             progress.next_epoch()
             run.data.reload(self, progress.epoch)

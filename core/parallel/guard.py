@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 ECHO_WAIT = 2.0
 """Seconds that a rank whose exchange broke waits to hear which rank's end broke it."""
+STORE_WAIT = 5.0
+"""Seconds that the store has for its answer; one that takes longer is out of reach."""
 
 
 def guarded(run: Callable[[Ranks], T], rendezvous: Rendezvous) -> T:
@@ -57,12 +60,27 @@ def report_failure(error: BaseException) -> None:
 
 
 def _report(error: BaseException, rendezvous: Rendezvous) -> RankFailed:
-    """Return the run's first failure, which is this error unless another rank was faster."""
-    first = _other_failure(rendezvous, ECHO_WAIT if _is_exchange_error(error) else 0.0)
-    if first is not None:
-        return first
-    _name_rank(error, rendezvous.ranks)
-    return rendezvous.report(error)
+    """Return the run's first failure, which is this error unless another rank was faster.
+
+    The store is asked beside this thread: when the network is gone, its client waits for an answer without end.
+    """
+    ranks = rendezvous.ranks
+    answers: list[RankFailed] = []
+
+    def ask() -> None:
+        first = _other_failure(rendezvous, ECHO_WAIT if _is_exchange_error(error) else 0.0)
+        if first is None:
+            _name_rank(error, ranks)
+            first = rendezvous.report(error)
+        answers.append(first)
+
+    asking = threading.Thread(target=ask, name="interlock-report", daemon=True)
+    asking.start()
+    asking.join(ECHO_WAIT + STORE_WAIT)
+    if answers:
+        return answers[0]
+    _name_rank(error, ranks)
+    return RankFailed(ranks.global_rank, ranks.world_size, f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _other_failure(rendezvous: Rendezvous, patience: float) -> RankFailed | None:
@@ -87,5 +105,8 @@ def _is_exchange_error(error: BaseException) -> bool:
 
 def _name_rank(error: BaseException, ranks: Ranks) -> None:
     """Write into the traceback which rank raised it; Python 3.10 has no notes and leaves it out."""
-    if hasattr(error, "add_note"):
-        error.add_note(f"raised on rank {ranks.global_rank} of {ranks.world_size}")
+    if not hasattr(error, "add_note"):
+        return
+    error.add_note(f"raised on rank {ranks.global_rank} of {ranks.world_size}")
+    if _is_exchange_error(error):
+        error.add_note("another rank did not answer, and said nothing: its process, its machine or the network is gone")

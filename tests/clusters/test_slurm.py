@@ -29,7 +29,7 @@ def assert_same(end, reference):
     [("ddp", ()), ("ddp2", ("--devices=2",)), ("ddp_sharded", ())],
 )
 def test_two_nodes_train_to_the_reference(slurm, tmp_path, reference, end_of, strategy, options):
-    """srun on two nodes, without a special script, gives the parameters of one process; the plan says who started it."""
+    """srun on two nodes, without a special script, gives the parameters of one process; the plan names the job."""
     done = srun(slurm, tmp_path, f"--strategy={strategy}", *options)
     assert done.returncode == 0, done.stderr
     end = end_of(tmp_path)
