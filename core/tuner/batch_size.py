@@ -132,7 +132,7 @@ class BatchSizeSearch:
         before.restore()  # an interrupted step leaves a loss scaler in the middle of its work
         for parameter in run.module.parameters():
             parameter.grad = None
-        give_back(run.device)
+        give_back(run.device, whole=bool(problem))
         say(run.trainer, f"batch size {size}: {problem or 'fits'}")
         return not problem
 
@@ -179,8 +179,10 @@ def agreed(run: Run, failed: bool) -> bool:
 def _may_fail_alone(run: Run) -> bool:
     """Tell whether a rank can run out of memory without leaving the others in an exchange.
 
-    It can where gradients need not be exchanged in backward: the ranks then meet before they step.
+    It can where neither forward nor backward has to exchange anything: the ranks then meet before they step.
     """
+    if run.wrapped is None or run.wrapped.evaluation_exchanges:
+        return False
     plain = overridden(run.module, "optimizer_step") is None and getattr(run.module, "automatic_optimization", True)
     closures = any(needs_closure(optimizer) for optimizer in run.setup.optimizers)
     skips = run.plan.provides("grad_sync.skip") and run.hooks.changes("skip_gradient_sync")

@@ -31,9 +31,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(part.lower() in text for part in TEXTS)
 
 
-def give_back(device: torch.device) -> None:
-    """Free what nobody holds any more, in Python and in torch's cache of device memory."""
-    gc.collect()
+def give_back(device: torch.device, *, whole: bool) -> None:
+    """Free what nobody holds any more, in Python and in torch's cache of device memory.
+
+    ``whole`` looks through everything that Python holds, which takes a while; else only through what is new.
+    """
+    gc.collect(2 if whole else 0)
     backend: Any = torch.get_device_module(device)
     empty = getattr(backend, "empty_cache", None)
     if callable(empty):

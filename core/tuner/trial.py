@@ -77,9 +77,10 @@ def take_steps(
                     whole = loop.step.micro_batch(micro, trainer.progress.batch)
                 else:
                     whole = one(loop, micro, trainer.progress.batch)
-                done += int(micro.ends_window)
-                if done == count or (micro.ends_window and enough is not None and enough()):
-                    return done
+                if micro.ends_window:
+                    done += 1
+                    if (enough is not None and enough()) or done == count:
+                        return done
                 if not whole:
                     break
             if done == before:
