@@ -235,7 +235,7 @@ def _launch(request: Request, strategy: StrategyDeclaration, world_size: int) ->
     if environment.external and "launch.external" in strategy.provided:
         return Launch("external", environment.reason)
     if world_size == 1:
-        return Launch("here", "one process is enough")
+        return Launch("here", f"one process is enough; {environment.reason}")
     if environment.name == "interlock":
         return Launch("subprocess", environment.reason)
     ways = [token.removeprefix("launch.") for token in strategy.provides if token.startswith("launch.")]

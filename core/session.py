@@ -31,7 +31,7 @@ def start_folder() -> str:
         names = spec.name.split(".")
         if os.path.splitext(path)[0] == os.path.join(sys.path[0], *names):
             return sys.path[0]
-    given = os.path.normpath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    given = sys.argv[0] if sys.argv else ""
     if path and given and not os.path.isabs(given) and path.endswith(os.sep + given):
         return path[: -len(given) - 1] or os.sep
     return os.getcwd()

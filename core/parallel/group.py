@@ -35,6 +35,7 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
         InvalidArgument: when the script's group is not one of the run's ranks.
     """
     give_back()
+    atexit.register(_end_with_program)
     ranks = rendezvous.ranks
     if dist.is_initialized():
         there, wanted = (dist.get_rank(), dist.get_world_size()), (ranks.global_rank, ranks.world_size)
@@ -53,7 +54,6 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
             timeout=timedelta(seconds=timeout),
             device_id=device if device.index is not None else None,
         )
-    atexit.register(_end_with_program)
     _ours.append(dist.group.WORLD)
     return True
 
@@ -71,7 +71,7 @@ def give_back() -> None:
 
 
 def _end_with_program() -> None:
-    """Give the group back, and gloo's threads the time to let go of the last tensors.
+    """Give the group back, and gloo's threads, whosever group it is, the time to let go of the last tensors.
 
     A thread that does so a moment later, when the interpreter is ending, aborts the process.
     """

@@ -36,5 +36,6 @@ def loader(samples: int = 40) -> DataLoader[Any]:
 
 def trainer(strategy: str | object, devices: int = 2, **settings: Any) -> Trainer:
     """Return a Trainer that trains one epoch and writes nothing."""
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "max_epochs": 1}
-    return Trainer(accelerator="cpu", strategy=strategy, devices=devices, **{**quiet, **settings})
+    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    given = {**dict.fromkeys(quiet, False), "max_epochs": 1, **settings}
+    return Trainer(accelerator="cpu", strategy=strategy, devices=devices, **given)
