@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,8 @@ from core.errors import InvalidArgument
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
 from core.plugins import WrappedModel, hookimpl
 
+T = TypeVar("T")
+
 # torch 2.13 renamed it
 _SYNC_BUFFERS = next(
     name
@@ -33,7 +36,7 @@ class LocalSGD(ProcessPerDeviceStrategy):
     """Every rank steps on its own gradients; every ``sync_every`` steps the ranks take the mean of their weights.
 
     A checkpoint is a meeting too: before it is gathered, the ranks average weights, buffers and optimizer state,
-    so that the one file holds what every rank goes on with.
+    so that the one file holds what every rank goes on with. So is the end of the run, for weights and buffers.
 
     Args:
         sync_every: steps between two averages; the first average comes after the first step.
@@ -58,6 +61,7 @@ class LocalSGD(ProcessPerDeviceStrategy):
             _whole(name, value, least)
         _whole("group_size", group_size, 1)
         self.sync_every, self.warmup_steps, self.group_size = sync_every, warmup_steps, group_size
+        self._wrapped: DistributedDataParallel | None = None
         self._averagers: list[PeriodicModelAverager] = []
         self._gradients: PostLocalSGDState | None = None
 
@@ -67,7 +71,7 @@ class LocalSGD(ProcessPerDeviceStrategy):
         optimizers = make_optimizers()
         if not optimizers:  # nothing is trained
             return WrappedModel(module, [])
-        wrapped = DistributedDataParallel(
+        wrapped = self._wrapped = DistributedDataParallel(
             module,
             device_ids=None if self.device.index is None else [self.device.index],
             **{_SYNC_BUFFERS: False},  # each rank keeps its own between two meetings, like its weights
@@ -79,6 +83,7 @@ class LocalSGD(ProcessPerDeviceStrategy):
             post_local_gradient_allreduce=self.group_size > 1,
         )
         wrapped.register_comm_hook(self._gradients, post_localSGD_hook)
+        atexit.register(self._let_go)
         self._averagers = [self._averager() for _ in optimizers]
         pairs = zip(optimizers, self._averagers, strict=True)
         return WrappedModel(wrapped, [PostLocalSGDOptimizer(optimizer, averager) for optimizer, averager in pairs])
@@ -118,6 +123,25 @@ class LocalSGD(ProcessPerDeviceStrategy):
         super().restore_state(module, _inner(optimizers), state)
         for optimizer in optimizers:  # loading gives the inner one new groups, and schedulers change those they see
             optimizer.param_groups = optimizer.optim.param_groups
+
+    @hookimpl
+    def conclude(self, outcome: T) -> T:
+        """Leave the mean of all ranks' weights in the user's module when the run is over."""
+        if self._wrapped is not None:
+            self._meet([*self._wrapped.parameters(), *self._wrapped.buffers()])
+        return super().conclude(outcome)
+
+    @hookimpl
+    def teardown(self) -> None:
+        self._let_go()
+        super().teardown()
+
+    def _let_go(self) -> None:
+        """Drop DDP's reducer before the process group goes: as the group's last holder it could hang the program."""
+        atexit.unregister(self._let_go)
+        if self._wrapped is not None:
+            self._wrapped.reducer = self._wrapped.logger = None
+            self._wrapped = None
 
     def state_dict(self) -> dict[str, Any]:
         return {

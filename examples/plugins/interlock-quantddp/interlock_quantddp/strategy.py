@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -38,6 +39,7 @@ class QuantizedDDP(ProcessPerDeviceStrategy):
             raise InvalidArgument(f"block must be an even number of at least 2, not {block!r}")
         self.bits, self.block = bits, block
         self._codec = Codec(bits, block)
+        self._wrapped: DistributedDataParallel | None = None
         self._parameters: list[nn.Parameter] = []
         self._lost: dict[nn.Parameter, Tensor] = {}
         self.bytes_sent = 0
@@ -50,8 +52,9 @@ class QuantizedDDP(ProcessPerDeviceStrategy):
         if not optimizers:  # nothing is trained
             return WrappedModel(module, [])
         device_ids = None if self.device.index is None else [self.device.index]
-        wrapped = DistributedDataParallel(module, device_ids=device_ids)
+        wrapped = self._wrapped = DistributedDataParallel(module, device_ids=device_ids)
         wrapped.register_comm_hook(None, self._exchange)
+        atexit.register(self._let_go)
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._lost, self.bytes_sent = {}, 0
         return WrappedModel(wrapped, optimizers)
@@ -86,6 +89,18 @@ class QuantizedDDP(ProcessPerDeviceStrategy):
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
         return module.no_sync()
+
+    @hookimpl
+    def teardown(self) -> None:
+        self._let_go()
+        super().teardown()
+
+    def _let_go(self) -> None:
+        """Drop DDP's reducer before the process group goes: as the group's last holder it could hang the program."""
+        atexit.unregister(self._let_go)
+        if self._wrapped is not None:
+            self._wrapped.reducer = self._wrapped.logger = None
+            self._wrapped = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what every rank still owes, by the order of the parameters; a checkpoint asks all ranks together."""

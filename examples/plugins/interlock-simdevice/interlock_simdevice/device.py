@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from numbers import Number
 from types import ModuleType
 from typing import Any
 
@@ -78,11 +79,22 @@ def _extent(storage: torch.UntypedStorage) -> tuple[int, int]:
 def run_on_host(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Run ``op`` over the memory behind its arguments; the fallback for every operation of the device."""
     call = _Call(op)
-    args, kwargs = tree_map(call.to_host, (args, kwargs))
+    args, kwargs = tree_map(call.to_host, (_numbers_as_tensors(op, args), kwargs))
     call.check_devices()
     result = op(*args, **kwargs)
     call.follow_reshaped()
     return tree_map(call.to_device, result)
+
+
+def _numbers_as_tensors(op: Any, args: tuple[Any, ...]) -> list[Any]:
+    """Make tensors again of the Python numbers that torch hands over where an operation takes a tensor."""
+    tensors = [argument for argument in args if isinstance(argument, Tensor)]
+    changed = list(args)
+    for position, (argument, wanted) in enumerate(zip(args, op._schema.arguments, strict=False)):
+        if isinstance(argument, Number) and isinstance(wanted.type, torch.TensorType):
+            kind = torch.result_type(tensors[0], argument) if tensors else None
+            changed[position] = torch.tensor(argument, dtype=kind)
+    return changed
 
 
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
@@ -113,7 +125,8 @@ def _torch_module() -> ModuleType:
     """Return what torch and users find as ``torch.sim``."""
     module = ModuleType(f"torch.{NAME}")
     functions: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
+        # torch asks before it uses streams and pinned memory, which a device in Python cannot have
+        "is_available": lambda: False,
         "is_initialized": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,

@@ -44,6 +44,24 @@ def test_a_tensor_is_on_the_device_and_its_elements_are_right():
         assert torch.equal(function(one).cpu(), function(plain))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_keep_their_place(dtype):
+    """A Python number beside a tensor leaves the result the type that it has on the host, also for single elements."""
+    functions = [
+        lambda t: t + 0.1,
+        lambda t: 2 - t,
+        lambda t: t**2,
+        lambda t: torch.where(t > 1, t, 0.5),
+        lambda t: t / 3,
+    ]
+    functions += [lambda t: t & -2] if dtype == torch.int32 else []
+    for shape in ((3,), ()):
+        for function in functions:
+            mine, plain = (function(torch.full(shape, 3, dtype=dtype, device=place)) for place in ("sim", "cpu"))
+            assert mine.dtype == plain.dtype
+            assert torch.equal(mine.cpu(), plain)
+
+
 def test_views_share_memory():
     """Writing through a view changes its base, and the base the view."""
     base = torch.zeros(2, 3, device="sim")
@@ -146,6 +164,13 @@ def test_a_budget_is_kept():
     with pytest.raises(torch.OutOfMemoryError, match="sim out of memory"):
         torch.zeros(2000, device="sim")
     assert torch.zeros(1000, device="sim").sum().item() == 0
+
+
+def test_torch_asks_it_for_no_streams():
+    """Code that synchronises or pins memory where there is an accelerator leaves this one alone."""
+    assert not torch.accelerator.is_available()
+    loader = torch.utils.data.DataLoader(torch.zeros(2, 1), pin_memory=False)
+    assert next(iter(loader)).to("sim").device.type == "sim"
 
 
 def test_registering_twice_is_harmless():
