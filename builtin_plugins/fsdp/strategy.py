@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from builtin_plugins.fsdp import state as states
+from builtin_plugins.fsdp.buffers import Buffers
 from builtin_plugins.fsdp.whole import Original
 from builtin_plugins.fsdp.wrap import parts_to_gather
 from core.errors import InterlockError, InvalidArgument
@@ -63,14 +64,16 @@ class FSDPStrategy(ProcessPerDeviceStrategy):
         if checkpoint not in ("full", "sharded"):
             raise InvalidArgument(f"checkpoint={checkpoint!r} must be 'full' or 'sharded'")
         self._original: Original | None = None
+        self._buffers: Buffers | None = None
 
     @hookimpl
     def wrap_model(self, module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
         _refuse_sharded(module)
         module.to(self.device)
         module = self.with_sync_batchnorm(module)
-        for tensor in (*module.parameters(), *module.buffers()):
-            dist.broadcast(tensor.detach(), src=0)
+        for parameter in module.parameters():
+            dist.broadcast(parameter.detach(), src=0)
+        self._buffers = Buffers(module)
         self._original = Original(module)
         (users_module,) = module.children()
         mesh = init_device_mesh(self.device.type, (self.ranks.world_size,))
@@ -90,6 +93,7 @@ class FSDPStrategy(ProcessPerDeviceStrategy):
 
     @hookimpl
     def gather_state(self, module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any] | None:
+        self._agree_on_buffers()
         if self.checkpoint == "sharded":
             return states.sharded_state(module, optimizers)
         keep = self.ranks.global_rank == 0
@@ -100,8 +104,13 @@ class FSDPStrategy(ProcessPerDeviceStrategy):
     def restore_state(self, module: nn.Module, optimizers: list[Optimizer], state: dict[str, Any]) -> None:
         states.load_state(module, optimizers, state)
 
+    def _agree_on_buffers(self) -> None:
+        if self._buffers is not None:
+            self._buffers.agree()
+
     @hookimpl
     def conclude(self, outcome: T) -> T:
+        self._agree_on_buffers()
         if self._original is not None:
             self._original.restore()
         self._original = None

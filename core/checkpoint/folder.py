@@ -11,6 +11,7 @@ import inspect
 import os
 import pickle
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,8 @@ def read_into(folder: str, tensors: Mapping[str, Tensor], *, alone: bool = False
     """
     how = {"no_dist": True} if alone and "no_dist" in inspect.signature(dcp.load).parameters else {}
     try:
-        dcp.load(dict(tensors), storage_reader=dcp.FileSystemReader(folder), **how)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be here
+            dcp.load(dict(tensors), storage_reader=dcp.FileSystemReader(folder), **how)
     except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
         raise CheckpointError(f"checkpoint {folder!r} could not be read: {error}") from error

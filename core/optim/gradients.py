@@ -37,4 +37,5 @@ def state_bytes(optimizer: Optimizer) -> int:
     """Return the bytes of optimizer state that this process holds; a sharded optimizer's own part counts."""
     inner = getattr(optimizer, "optim", optimizer)  # fairscale's and torch's sharded optimizers keep theirs inside
     values = [value for state in inner.state.values() for value in state.values()]
-    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+    held = [value.to_local() if hasattr(value, "to_local") else value for value in values]
+    return sum(v.numel() * v.element_size() for v in held if isinstance(v, torch.Tensor))
