@@ -6,6 +6,7 @@ and leaves names such as ``--devices`` to whoever else wants them, until ``core.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def _add_options(parser: pytest.Parser) -> None:
             type=float,
             help="largest difference from the reference; by default it follows from the number formats",
         )
-    except ValueError as error:
+    except (ValueError, argparse.ArgumentError) as error:  # pytest 8 and 9
         raise pytest.UsageError(
             f"a conftest.py or another plugin has an option of the same name: {error}; run the kit from another folder"
         ) from error

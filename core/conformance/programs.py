@@ -174,9 +174,7 @@ def _environment(mark: str) -> dict[str, str]:
 
 def _end(process: subprocess.Popen[bytes], mark: str, wait: float) -> tuple[str, ...]:
     """Wait until no process of the program is left; then end those that are, and return what they were."""
-    deadline = time.monotonic() + wait
-    while (left := marked(mark)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    left = _wait_for_none(mark, wait)
     for pid in left:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -185,7 +183,16 @@ def _end(process: subprocess.Popen[bytes], mark: str, wait: float) -> tuple[str,
     if process.returncode is None:
         process.kill()
         process.wait()
+    _wait_for_none(mark, GRACE if left else 0.0)
     return tuple(f"process {pid} ({command})" for pid, command in left.items())
+
+
+def _wait_for_none(mark: str, seconds: float) -> dict[int, str]:
+    """Wait so long for the processes that carry ``mark`` to end; return those that did not."""
+    deadline = time.monotonic() + seconds
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
 
 
 def marked(mark: str) -> dict[int, str]:
