@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from core.arguments import choice, clip_value, flag, whole
 from core.declarations import Kind, Need
-from core.rules import Party
 from core.environments import detect_environment
+from core.rules import Party
 from core.session import LaunchEnvironment, session_token
 from core.spellings import AUTO, Devices, parse_devices, parse_name
 
@@ -106,5 +106,6 @@ class Request:
             needs.append(Need("launched.external", f"{command} starts the processes on every node"))
         if self.devices.indices is not None:
             needs.append(Need("devices.indexed", f"devices={self.devices} picks devices by index"))
-        brought = frozenset({self.session, *self.environment.tokens})
+        alone = {"devices.one"} if num_devices == 1 and self.num_nodes == 1 else set()
+        brought = frozenset({self.session, *self.environment.tokens, *alone})
         return Party("the request", brought, tuple(needs), asks=True)

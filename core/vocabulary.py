@@ -15,7 +15,7 @@ from types import MappingProxyType
 ASKED = "asked."
 MODULE_BRINGS = ("module.",)
 """Prefixes of the tokens that are not settled before there is a module."""
-REQUEST_BRINGS = ("session.", "launched.")
+REQUEST_BRINGS = ("session.", "launched.", "devices.one")
 """Prefixes of the tokens that are not settled before something is asked for."""
 
 VOCABULARY = MappingProxyType(
@@ -25,6 +25,7 @@ VOCABULARY = MappingProxyType(
         "autocast.float16": "torch.autocast to float16 works on the device",
         "collective.gloo": "ranks on the device can exchange tensors over gloo",
         "collective.nccl": "ranks on the device can exchange tensors over NCCL",
+        "collective.xla": "ranks on the device can exchange tensors over the XLA runtime",
         "device.cpu": "tensors live in host memory",
         "device.cuda": "tensors live on a CUDA GPU",
         "device.xla": "tensors live on an XLA device",
@@ -54,6 +55,7 @@ VOCABULARY = MappingProxyType(
         "launch.fork": "starts its processes as forks of this one",
         "launch.spawn": "starts its processes with torch.multiprocessing",
         "launch.subprocess": "starts its processes by running the script again",
+        "launch.xla": "starts its processes with torch_xla.launch",
         "manual_optimization": "the module may run backward and optimizer steps itself",
         "nodes.many": "trains on more than one node",
         "optimizer.closure": "optimizers that call a closure several times per step, such as LBFGS",
@@ -63,6 +65,7 @@ VOCABULARY = MappingProxyType(
         "sharded.parameters": "each rank holds its own part of the parameters only",
         "sync_batchnorm": "batch-norm statistics are computed over all ranks",
         # what the request brings
+        "devices.one": "a single device on a single node is asked for",
         "launched.external": "a launcher or scheduler started all processes of the run",
         "launched.kubeflow": "the processes were started by a Kubeflow training operator",
         "launched.lsf": "the processes were started by LSF's jsrun",

@@ -79,4 +79,11 @@ def test_session_and_launcher_become_provides():
         session="session.script",
         environment=LaunchEnvironment("torchrun", "by torchrun", tokens=("launched.torchrun",)),
     )
-    assert request.party(1).provides == {"session.script", "launched.torchrun"}
+    assert request.party(2).provides == {"session.script", "launched.torchrun"}
+
+
+def test_one_device_becomes_a_provide():
+    """The request says that one device is all, unless there are more devices or nodes."""
+    assert "devices.one" in Request().party(1).provides
+    assert "devices.one" not in Request().party(2).provides
+    assert "devices.one" not in Request(num_nodes=2).party(1).provides

@@ -1,0 +1,52 @@
+"""Training on XLA devices: operations are recorded, and run when the step is marked as complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+import torch_xla
+from torch import Tensor
+from torch.optim import Optimizer
+from torch_xla.core import xla_model
+
+from core.plugins import Accelerator, hookimpl
+from core.session import Ranks
+
+
+class XLAAccelerator(Accelerator):
+    """One XLA device, or the virtual one that stands for all of them.
+
+    What a step does is only recorded until its end is marked: once in each window, after the optimizer, so that
+    backward, clipping and update are compiled as one program. An evaluation step ends where the next batch comes.
+    """
+
+    @hookimpl
+    def setup_device(self, ranks: Ranks) -> torch.device:
+        device = torch_xla.device()
+        # the device has random numbers of its own, which torch.manual_seed does not reach
+        xla_model.set_rng_state(torch.initial_seed() % 2**32, str(device))
+        return device
+
+    @hookimpl
+    def transfer_batch(self, batch: Any, device: torch.device) -> Any:
+        if not torch.is_grad_enabled():
+            torch_xla.sync()
+        return super().transfer_batch(batch, device)
+
+    @hookimpl(wrapper=True)
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Tensor] | None) -> Generator[None, None, None]:
+        yield
+        torch_xla.sync()
+
+    @hookimpl(wrapper=True)
+    def teardown(self) -> Generator[None, None, None]:
+        yield
+        torch_xla.sync(wait=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": xla_model.get_rng_state(str(self.device))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        xla_model.set_rng_state(state["rng"], str(self.device))
