@@ -54,6 +54,13 @@ class Exclude(NamedTuple):
     reason: str
 
 
+class Replaces(NamedTuple):
+    """A name that people know from elsewhere, and what to write now: shown where the name is unknown."""
+
+    name: str
+    write: str
+
+
 class Package(NamedTuple):
     """A distribution that must be installed: ``versions`` as in a requirement, ``extra`` of ours that brings it.
 
@@ -101,6 +108,7 @@ class Declaration:
         packages: distributions its implementation imports.
         wraps: hooks that it wraps with ``hookimpl(wrapper=True)``, beside those that its kind owns.
         options: keywords of its constructor.
+        replaces: names known from elsewhere for which it is what to take now.
         preference: "auto" takes the highest that is valid and can run here; 0 or less is never taken.
 
     Raises:
@@ -118,6 +126,7 @@ class Declaration:
     packages: tuple[Package, ...] = ()
     wraps: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    replaces: tuple[Replaces, ...] = ()
     preference: int = 0
     kind: ClassVar[Kind]
     provided: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
@@ -207,6 +216,7 @@ _ENTRY_TYPES: Mapping[str, type[Any]] = {
     "packages": Package,
     "wraps": str,
     "options": Option,
+    "replaces": Replaces,
 }
 
 

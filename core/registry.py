@@ -123,6 +123,14 @@ class Registry:
         for item in self.turned_off:
             if item.kind == kind and key in (fold(item.name), fold(f"{item.distribution}:{item.name}")):
                 return f"{item.distribution} has it, and {PLUGINS_VARIABLE} or {BLOCK_VARIABLE} turns it off"
+        replaced = [
+            f"{name!r} is from elsewhere; write {old.write}"
+            for declaration in self.declarations(kind)
+            for old in declaration.replaces
+            if fold(old.name) == key
+        ]
+        if replaced:
+            return replaced[0]
         for other in KINDS:
             if (other, key) in self._by_name or (other, key) in self._by_alias:
                 return f"{name!r} names a plugin of another kind: pass it as {other}={name!r}"

@@ -1,7 +1,7 @@
 """Parameters, gradients and optimizer state sharded over the ranks by torch's fully_shard (FSDP2)."""
 
 from builtin_plugins.ddp.tokens import GROUP_NEED
-from core.declarations import API, Exclude, Need, Option, StrategyDeclaration
+from core.declarations import API, Exclude, Need, Option, Replaces, StrategyDeclaration
 from core.parallel.options import PROCESS_OPTIONS
 
 DECLARATION = StrategyDeclaration(
@@ -47,6 +47,13 @@ DECLARATION = StrategyDeclaration(
         Option("reduce_dtype", None, "exchange gradients in this dtype, such as 'float32'"),
         Option("checkpoint", "full", "'full' is one file, 'sharded' a folder to which each rank writes its part"),
         *PROCESS_OPTIONS,
+    ),
+    replaces=(
+        Replaces("deepspeed", 'strategy="fsdp", or "ddp_sharded" or "zero" for sharded optimizer state'),
+        Replaces("deepspeed_stage_1", 'strategy="zero"'),
+        Replaces("deepspeed_stage_2", 'strategy="ddp_sharded"'),
+        Replaces("deepspeed_stage_3", 'strategy="fsdp"'),
+        Replaces("fsdp2", 'strategy="fsdp"'),
     ),
     ranks="device",
 )

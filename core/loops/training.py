@@ -50,9 +50,10 @@ class TrainingLoop:
 
     def _agreed_total(self) -> int | None:
         """Return the batches per epoch, None if unknown; ranks whose loaders differ in length all take the shortest."""
-        own = None
-        if length_of(self.loader) is not None:
-            own = batches_within(self._limit, length_of(self.loader), "limit_train_batches")
+        length = length_of(self.loader)
+        own = batches_within(self._limit, length, "limit_train_batches")
+        if length is None and own:
+            own = None  # a limit is no promise that the loader has so many
         known = torch.tensor([-1 if own is None else own], device=self.run.device)
         shortest = int(self.run.hooks.reduce(known, "min"))
         longest = int(self.run.hooks.reduce(known, "max"))

@@ -1,0 +1,213 @@
+"""The rules of the original's connector, C1 to C34, each with our outcome: refused with its reason, or working."""
+
+import pytest
+import torch
+from support.nets import Net, loader, quiet_trainer
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from core import Trainer, availability
+from core.availability import Availability
+from core.errors import (
+    CheckpointError,
+    InterlockError,
+    InvalidArgument,
+    InvalidCombination,
+    PluginUnavailable,
+    UnknownPlugin,
+    WrongType,
+)
+from core.plugins import Accelerator, Precision
+from core.registry import get_registry
+from core.request import Request
+from core.session import LaunchEnvironment, Ranks
+
+
+def plan(**settings):
+    """Return the plan of these settings on the CPU."""
+    return Trainer(**{"accelerator": "cpu", "logger": False, **settings}).plan
+
+
+def instance(kind, name):
+    """Return a new implementation of a plugin."""
+    module, _, attribute = get_registry().find(kind, name).declaration.implementation.partition(":")
+    return getattr(__import__(module, fromlist=[attribute]), attribute)()
+
+
+def fit(**settings):
+    """Return a function that trains a few batches with these settings."""
+    return lambda: quiet_trainer(**settings).fit(Net(), loader())
+
+
+class Every(Sampler):
+    """A sampler of the user's own."""
+
+    def __iter__(self):
+        return iter(range(8))
+
+
+class Closing(Net):
+    """Uses an optimizer that evaluates the loss several times."""
+
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.parameters())
+
+
+class Stream(IterableDataset):
+    """Has no length."""
+
+    def __iter__(self):
+        return iter(torch.ones(4, 4))
+
+
+def weights_only_resume(folder):
+    """Save weights only and try to go on from them."""
+    trainer = quiet_trainer()
+    trainer.fit(Net(), loader())
+    trainer.save_checkpoint(folder / "weights.ckpt", weights_only=True)
+    quiet_trainer(max_epochs=2).fit(Net(), loader(), ckpt_path=folder / "weights.ckpt")
+
+
+REFUSED = {
+    "C1": (lambda: plan(plugins=[instance("precision", "bf16-mixed")] * 2), InvalidArgument, "two of one kind"),
+    "C2": (lambda: plan(plugins=["ddp"]), WrongType, "plugins holds a str"),
+    "C4": (lambda: plan(precision=8), UnknownPlugin, "unknown precision '8'"),
+    "C7": (lambda: plan(accelerator="cuda", precision="apex"), PluginUnavailable, "apex"),
+    "C8": (
+        lambda: plan(accelerator="cuda", precision="apex", strategy="ddp_sharded", devices=2),
+        InvalidCombination,
+        "excludes",
+    ),
+    "C9": (lambda: quiet_trainer(precision=16).fit(Closing(), loader()), InvalidCombination, "optimizer.closure"),
+    "C10": (lambda: plan(accelerator="tpu", precision="16-mixed"), InvalidCombination, "autocast.float16"),
+    "C11": (lambda: plan(strategy="ddp_sharded", devices=2, num_nodes=2), InvalidCombination, "torchrun --nnodes 2"),
+    "C13": (lambda: plan(strategy="dp", devices=0), InvalidArgument, "at least 1"),
+    "C15": (lambda: plan(strategy="ddp_shared"), UnknownPlugin, "did you mean 'ddp_sharded'"),
+    "C16": (lambda: plan(strategy="ddp_cpu"), UnknownPlugin, 'write accelerator="cpu", strategy="ddp"'),
+    "C17": (lambda: plan(strategy="horovod"), UnknownPlugin, 'write strategy="ddp"'),
+    "C18": (lambda: plan(accelerator="tpu"), PluginUnavailable, "torch_xla"),
+    "C19": (lambda: plan(accelerator="cuda", devices=[True]), WrongType, "whole numbers only"),
+    "C20": (lambda: plan(auto_select_gpus=True), InvalidArgument, 'write accelerator="cuda", devices=N'),
+    "C22": (lambda: plan(accelerator="tpu", strategy="ddp_sharded", devices=2), InvalidCombination, "collective.gloo"),
+    "C24": (lambda: plan(sync_batchnorm=True), InvalidCombination, "sync_batchnorm"),
+    "C29": (lambda: quiet_trainer().fit(torch.nn.Linear(1, 1), loader()), InterlockError, "has no training_step"),
+    "C30": (lambda: quiet_trainer().validate(torch.nn.Linear(1, 1), loader()), InterlockError, "no validation_step"),
+    "C31": (lambda: quiet_trainer(limit_train_batches=1.5), InvalidArgument, "fraction from 0.0 to 1.0"),
+    "C31, length": (
+        lambda: quiet_trainer(limit_train_batches=0.5).fit(Net(), DataLoader(Stream())),
+        InvalidArgument,
+        "length",
+    ),
+    "C33": (lambda: plan(accumulate_grad_batches=2.0), WrongType, "whole number"),
+}
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_refused_with_its_reason(rule):
+    """What cannot work is refused, by the kind of error that says which way it is wrong, with the fact in it."""
+    call, error, fact = REFUSED[rule]
+    with pytest.raises(error) as refused:
+        call()
+    assert fact in str(refused.value)
+
+
+def test_c32_weights_alone_do_not_resume(tmp_path):
+    """C32: fit from a file of weights only is refused before training, saying what is missing."""
+    with pytest.raises(CheckpointError, match="weights only"):
+        weights_only_resume(tmp_path)
+
+
+def test_c34_a_wrong_balance_is_refused_at_construction():
+    """C34: a pipeline's balance that does not fit is refused when the Trainer is made, not when it starts."""
+    from builtin_plugins.rpc_sequential.strategy import RPCSequentialStrategy
+
+    with pytest.raises(InterlockError, match="balance"):
+        plan(strategy=RPCSequentialStrategy(balance=[1, 0]), devices=2)
+
+
+def test_c19_an_index_beyond_the_devices_is_refused(monkeypatch):
+    """C19: on a machine with two GPUs the index 5 is refused, with the indices that there are."""
+    monkeypatch.setattr("core.resolve.probe", lambda declaration: Availability(2))
+    monkeypatch.setattr("core.resolve.reasons_against", lambda declaration: [])
+    with pytest.raises(PluginUnavailable, match="5 asked for, cuda has 0 to 1 here"):
+        plan(accelerator="cuda", devices=[5])
+
+
+def test_c23_a_missing_package_is_named_with_what_to_install(monkeypatch):
+    """C23: without fairscale, ddp_sharded is refused at construction with the command that brings it."""
+    availability.package_problem.cache_clear()
+    monkeypatch.setattr(availability, "installed_version", lambda name: None if name == "fairscale" else "9")
+    with pytest.raises(PluginUnavailable, match=r"interlock\[sharded\]"):
+        plan(strategy="ddp_sharded", devices=2)
+    availability.package_problem.cache_clear()
+
+
+WORKS = {
+    "C3": lambda: plan(accelerator=instance("accelerator", "cpu"), precision=instance("precision", "64-true")),
+    "C5": fit(precision=16),
+    "C13": lambda: plan(strategy="ddp", devices=1),
+    "C14": lambda: plan(strategy="rpc_sequential", devices=2),
+    "C15, case": lambda: plan(strategy="DDP", devices=2),
+    "C21": lambda: plan(),
+    "C26": lambda: quiet_trainer().fit(Net(), Hiding()),
+    "C27": lambda: plan(strategy="ddp_spawn", devices=2),
+    "C28": lambda: quiet_trainer(accumulate_grad_batches=2).fit(OwnStep(), loader()),
+}
+
+
+class Hiding(DataLoader):
+    """A loader whose constructor hides its arguments."""
+
+    def __init__(self):
+        super().__init__(torch.ones(8, 4), batch_size=2)
+
+
+class OwnStep(Net):
+    """Writes its own optimizer_step."""
+
+    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+        optimizer.step(closure=optimizer_closure)
+
+
+@pytest.mark.parametrize("rule", WORKS)
+def test_works_because_it_was_fixed(rule):
+    """What the original refused, changed or passed by in silence works as it was asked for."""
+    WORKS[rule]()
+
+
+def test_c3_all_instances_are_used():
+    """C3: an accelerator instance beside a precision instance drops neither."""
+    made = plan(accelerator=instance("accelerator", "cpu"), precision=instance("precision", "64-true"))
+    assert (made.accelerator.name, made.precision.name) == ("cpu", "64-true")
+    assert isinstance(instance("accelerator", "cpu"), Accelerator)
+    assert isinstance(instance("precision", "64-true"), Precision)
+
+
+def test_c11_sharded_on_several_nodes_is_valid_under_a_launcher():
+    """C11: the original refused sharded training on several nodes; under a launcher it resolves."""
+    ranks = Ranks(0, 0, 0, 4, 2)
+    launcher = LaunchEnvironment("torchrun", "by torchrun", ranks, "host", 1, ("launched.external",))
+    from core.spellings import Devices
+
+    request = Request("cpu", "auto", "ddp_sharded", Devices(2), 2, environment=launcher)
+    assert get_registry().resolve(request).world_size == 4
+
+
+@pytest.mark.parametrize(("session", "taken"), [("session.script", "ddp"), ("session.interactive", "ddp_fork")])
+def test_c12_several_devices_without_a_name(session, taken):
+    """C12: several devices and no name take the preferred strategy that can start processes in this session."""
+    from core.spellings import Devices
+
+    made = get_registry().resolve(Request("cpu", devices=Devices(2), session=session))
+    assert made.strategy.name.startswith(taken[:4])
+    assert made.strategy.reason.startswith("auto")
+
+
+def test_c25_a_sampler_of_the_users_own_is_not_replaced():
+    """C25: in a run of several ranks a custom sampler is refused with the way out, never replaced in silence."""
+    from core.data.sharding import shard_loader
+    from core.hookspecs import Shard
+
+    with pytest.raises(InvalidArgument, match="use_distributed_sampler=False"):
+        shard_loader(
+            DataLoader(torch.ones(8, 4), sampler=Every()), Shard(0, 2), train=True, seed=0, name="train_dataloaders"
+        )
