@@ -159,7 +159,7 @@ def _sizes(module: nn.Module, names: Mapping[nn.Module, str], example: Any) -> d
     device = next((p.device for p in module.parameters()), None)
     example = map_tensors(example, lambda tensor: tensor.to(device))
     try:
-        with torch.no_grad(), _undisturbed(module):
+        with torch.no_grad(), undisturbed(module):
             if isinstance(example, Mapping):
                 module(**example)
             else:
@@ -171,7 +171,7 @@ def _sizes(module: nn.Module, names: Mapping[nn.Module, str], example: Any) -> d
 
 
 @contextmanager
-def _undisturbed(module: nn.Module) -> Iterator[None]:
+def undisturbed(module: nn.Module) -> Iterator[None]:
     """Put the module in eval mode inside, and leave modes and random numbers as they were."""
     modes, state = [(part, part.training) for part in module.modules()], get_rng_state()
     module.eval()

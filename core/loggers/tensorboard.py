@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,11 +124,20 @@ class TensorBoardLogger(Logger):
             return
         import torch
 
+        from core.callbacks.summary import undisturbed
         from core.data.nested import map_tensors
 
-        device = next((parameter.device for parameter in model.parameters()), None)
-        with torch.no_grad():
-            self.experiment.add_graph(model, map_tensors(example, lambda tensor: tensor.to(device)))
+        parameters = list(model.parameters())
+        if any(hasattr(parameter, "full_tensor") for parameter in parameters):
+            warnings.warn("no graph: its forward is an exchange between ranks, and one rank draws it", UserWarning)
+            return
+        device = next((parameter.device for parameter in parameters), None)
+        try:
+            with torch.no_grad(), undisturbed(model), warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # torch's advice to TensorBoard's part of torch
+                self.experiment.add_graph(model, map_tensors(example, lambda tensor: tensor.to(device)))
+        except Exception as error:  # the forward is the user's code, and a picture must not end the run
+            warnings.warn(f"no graph: {type(error).__name__}: {error}", UserWarning)
 
     def save(self) -> None:
         if self._writer is not None:
