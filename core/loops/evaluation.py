@@ -46,7 +46,7 @@ class EvaluationLoop:
         self.run, self.loaders, self.kind, self._keep = run, loaders, kind, keep
         name = {"validation": "limit_val_batches"}.get(kind, f"limit_{kind}_batches")
         self.totals = [batches_within(limit, length_of(loader), name) for loader in loaders]
-        self.results = run.results(on_step=False, on_epoch=True)
+        self.results = run.results(on_step=False, on_epoch=True, in_step=False)
         self._own_step = takes_index(getattr(run.module, f"{kind}_step"))
         through = run.wrapped.evaluation if run.wrapped is not None else None
         self._step = run.trainer.profiler.wrap(f"{kind}_step", self._own_step if through is None else through)

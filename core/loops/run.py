@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from core.callbacks.events import Events
+from core.checkpoint.content import gather_from_ranks
 from core.errors import WrongType
 from core.hookspecs import WrappedModel
 from core.metrics import Results
@@ -64,9 +66,9 @@ class Run:
         self.trainer.profiler.attach(self.hooks)
         self.events = Events(self.trainer, self.module, self.trainer.callbacks, self.data.datamodule)
 
-    def results(self, *, on_step: bool, on_epoch: bool) -> Results:
+    def results(self, *, on_step: bool, on_epoch: bool, in_step: bool = True) -> Results:
         """Return a fresh collection of logged values."""
-        return Results(on_step, on_epoch, self.hooks, self.device)
+        return Results(on_step, on_epoch, self.hooks, self.device, in_step, partial(gather_from_ranks, self))
 
     def transfer(self, dataloader_idx: int = 0) -> Callable[[Any, torch.device], Any] | None:
         """Return what brings a batch to the device, or None where batches are fine as they come.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.data.nested import batch_size_of
-from core.errors import InvalidArgument, WrongType
+from core.errors import InterlockError, InvalidArgument, WrongType
 from core.metrics.recording import RECORD
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class Entry:
     value: Tensor | float = 0.0
     metric: Any = None
     """An object that accumulates by itself, with ``compute`` and ``reset``."""
-    met_by_itself: bool = False
     total: Tensor | None = None
     weight: float = 0.0
 
@@ -83,11 +82,21 @@ class Results:
         on_step, on_epoch: what ``log`` means when its caller does not say.
         hooks: the run's hooks, for values that are wanted across ranks.
         device: where values are brought together.
+        in_step: whether all ranks run the same steps; else a step's value is this rank's own, whatever was asked for.
+        gather: returns what every rank gives it, in their order.
     """
 
-    def __init__(self, on_step: bool, on_epoch: bool, hooks: Hooks, device: torch.device) -> None:
+    def __init__(
+        self,
+        on_step: bool,
+        on_epoch: bool,
+        hooks: Hooks,
+        device: torch.device,
+        in_step: bool = True,
+        gather: Callable[[Any], list[Any]] = lambda own: [own],
+    ) -> None:
         self._defaults = on_step, on_epoch
-        self._hooks, self._device = hooks, device
+        self._hooks, self._device, self._in_step, self._gather = hooks, device, in_step, gather
         self._entries: dict[str, Entry] = {}
         self.batch: Any = None
         """The batch of the current step; its size is looked up only where a mean needs it."""
@@ -129,7 +138,8 @@ class Results:
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise WrongType(f"log({name!r}) takes a number or a tensor of one, not {type(value).__name__} {value!r}")
         if entry.on_step:
-            entry.value = self._across_ranks(value, entry.reduce_fx) if entry.sync_dist else value
+            synced = entry.sync_dist and self._in_step
+            entry.value = self._across_ranks(value, entry.reduce_fx) if synced else value
         if entry.on_epoch:
             if batch_size is None:
                 batch_size = batch_size_of(self.batch)
@@ -198,24 +208,48 @@ class Results:
     def meet(self) -> None:
         """Bring the epoch values that want it together across ranks; every rank calls it once per epoch.
 
-        Rank 0 names the values, so that a rank which saw no batch, and logged nothing, takes part all the same.
+        Raises:
+            InterlockError: when a metric object was logged on some ranks only; the others would wait for it.
         """
-        for entry in self._entries.values():
-            if entry.metric is not None and entry.on_epoch:  # metric objects meet across ranks by themselves
-                entry.total, entry.weight = torch.as_tensor(entry.metric.compute()).detach(), 1.0
-                entry.metric.reset()
-                entry.metric, entry.met_by_itself = None, True
-        plain = [e for e in self._entries.values() if e.sync_dist and e.on_epoch and not e.met_by_itself]
-        wanted = [(e.name, e.reduce_fx) for e in plain]
-        for name, reduction in self._hooks.broadcast(wanted):
-            entry = self._entries.get(name) or self._new_entry(name, None, True, False, False, reduction, True)
-            op = "sum" if reduction == "mean" else reduction
-            empty = {"min": float("inf"), "max": float("-inf")}.get(op, 0.0)
-            total = torch.as_tensor(empty if entry.total is None else entry.total, device=self._device)
-            pair = torch.stack([total.double(), torch.as_tensor(entry.weight, device=self._device).double()])
-            reduced = self._hooks.reduce(pair, op)
-            entry.total, entry.weight = reduced[0], float(reduced[1])
+        epoch = [e for e in self._entries.values() if e.on_epoch]
+        metrics = [e.name for e in epoch if e.metric is not None]
+        plain = [
+            [e.name, e.on_step, e.on_epoch, e.prog_bar, e.logger, e.reduce_fx, e.sync_dist]
+            for e in epoch
+            if e.sync_dist and e.metric is None
+        ]
+        told = self._gather([metrics, plain])
+        _refuse_missing([names for names, _ in told])
+        for name in metrics:  # metric objects meet across ranks by themselves
+            entry = self._entries[name]
+            entry.total, entry.weight = torch.as_tensor(entry.metric.compute()).detach(), 1.0
+            entry.metric.reset()
+            entry.metric = None
+        for asked in dict.fromkeys(tuple(one) for _, entries in told for one in entries):
+            entry = self._entries.setdefault(asked[0], Entry(*asked))
+            if entry.total is None:  # this rank saw no batch, and logged nothing
+                entry.value = float("nan")
+            self._meet_entry(entry)
+
+    def _meet_entry(self, entry: Entry) -> None:
+        op = "sum" if entry.reduce_fx == "mean" else entry.reduce_fx
+        empty = {"min": float("inf"), "max": float("-inf")}.get(op, 0.0)
+        total = torch.as_tensor(empty if entry.total is None else entry.total, device=self._device)
+        pair = torch.stack([total.double(), torch.as_tensor(entry.weight, device=self._device).double()])
+        reduced = self._hooks.reduce(pair, op)
+        entry.total, entry.weight = reduced[0], float(reduced[1])
 
     def reset(self) -> None:
         """Forget all entries; called at the start of an epoch."""
         self._entries.clear()
+
+
+def _refuse_missing(names: list[list[str]]) -> None:
+    for rank, own in enumerate(names):
+        for other, theirs in enumerate(names):
+            missing = [name for name in own if name not in theirs]
+            if missing:
+                raise InterlockError(
+                    f"the metric object logged as {missing[0]!r} on rank {rank} was not logged on rank {other}, and its "
+                    "compute() waits for every rank\n  hint: give every rank a batch, or log what compute() returns"
+                )
