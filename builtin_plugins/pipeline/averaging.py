@@ -1,13 +1,15 @@
-"""Gradients and weights that several processes hold alike."""
+"""Gradients and weights of several processes: averaged, made alike, clipped."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.optim import Optimizer
 
 
 def average_gradients(parameters: Sequence[Tensor], group: dist.ProcessGroup | None, device: torch.device) -> None:
@@ -42,6 +44,28 @@ def same_everywhere(tensors: Iterable[Tensor], group: dist.ProcessGroup | None, 
         moved = tensor.detach().to(device).contiguous()
         dist.broadcast(moved, first, group)
         tensor.data.copy_(moved)
+
+
+def clip_by_value(gradients: Iterable[Tensor], value: float) -> None:
+    """Clip gradients by value; torch's own function fails where an optimizer has none on this rank."""
+    for gradient in gradients:
+        gradient.clamp_(-value, value)
+
+
+def gradients_of(optimizer: Optimizer) -> list[Tensor]:
+    """Return the gradients that are here of the parameters of ``optimizer``."""
+    return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+def square_sum(gradients: Iterable[Tensor]) -> float:
+    """Return the sum of the squares of all elements."""
+    return sum(float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2 for gradient in gradients)
+
+
+def clip_factor(square: float, value: float) -> float:
+    """Return what gradients with this sum of squares are multiplied by so that their norm is ``value`` at most."""
+    norm = math.sqrt(square)
+    return norm if math.isnan(norm) else min(1.0, value / (norm + 1e-6))
 
 
 def _by_type(tensors: Iterable[Tensor]) -> list[list[Tensor]]:

@@ -163,10 +163,17 @@ class Pipeline:
 
     def _run(self, schedule: Any, given: Tensor | None, losses: list[Tensor] | None = None) -> Any:
         arguments = () if given is None else (given.to(self.place.device),)
-        if losses is None or not self.place.is_last:
-            return schedule.step(*arguments)
-        # the target of each micro-batch is its number: what the loss needs beside the output is in the batch
-        return schedule.step(*arguments, target=torch.arange(len(self._chunks)), losses=losses, return_outputs=False)
+        keywords: dict[str, Any] = {}
+        if losses is not None and self.place.is_last:
+            # the target of each micro-batch is its number: what the loss needs beside the output is in the batch
+            keywords = {"target": torch.arange(len(self._chunks)), "losses": losses, "return_outputs": False}
+        try:
+            return schedule.step(*arguments, **keywords)
+        except RuntimeError as error:
+            if error.__cause__ is None or "failed to run" not in str(error).lower():
+                raise
+            # torch wraps what a layer raised, and its first line says nothing of it
+            raise error.__cause__ from None
 
     def _loss(self, output: Tensor, number: Tensor) -> Tensor:
         """Return the loss of one micro-batch, from the user's step with the pipeline's output in it."""

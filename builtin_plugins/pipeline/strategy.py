@@ -12,7 +12,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from builtin_plugins.pipeline.averaging import average_gradients, same_everywhere
+from builtin_plugins.pipeline.averaging import (
+    average_gradients,
+    clip_by_value,
+    clip_factor,
+    gradients_of,
+    same_everywhere,
+    square_sum,
+)
 from builtin_plugins.pipeline.layers import (
     cut,
     find_sequential,
@@ -132,15 +139,13 @@ class PipelineStrategy(ProcessPerDeviceStrategy):
     def clip_gradients(
         self, module: nn.Module, optimizer: Optimizer, value: float, algorithm: Literal["norm", "value"]
     ) -> None:
+        gradients = gradients_of(optimizer)
         if algorithm == "value":
-            super().clip_gradients(module, optimizer, value, algorithm)
+            clip_by_value(gradients, value)
             return
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        square = torch.zeros((), dtype=torch.float64, device=self.device)
-        for gradient in gradients:
-            square += torch.linalg.vector_norm(gradient, dtype=torch.float64) ** 2
+        square = torch.tensor(square_sum(gradients), dtype=torch.float64, device=self.device)
         dist.all_reduce(square, group=self.place.group)
-        factor = float((value / (square.sqrt() + 1e-6)).clamp(max=1.0))
+        factor = clip_factor(float(square), value)
         for gradient in gradients:
             gradient.mul_(factor)
 

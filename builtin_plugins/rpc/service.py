@@ -20,7 +20,7 @@ from torch.distributed import rpc
 from builtin_plugins.pipeline.averaging import average_gradients
 from builtin_plugins.pipeline.layers import layer_tensors
 from builtin_plugins.rpc.shares import Share
-from builtin_plugins.rpc.turns import Turns
+from builtin_plugins.rpc.turns import TurnLostError, Turns
 from core.data.nested import detach_to_host, map_tensors
 from core.errors import InterlockError
 from core.parallel.guard import report_failure
@@ -70,11 +70,11 @@ class Service:
 
     def failed(self, error: BaseException) -> None:
         """Remember the first error, tell the other ranks, and let no request wait for one that will not come."""
-        self.error = self.error or error
+        if not isinstance(error, TurnLostError) and not is_echo(error):
+            self.error = self.error or error
+            report_failure(error)
         for part in list(self._parts.values()):
             part.turns.break_off()
-        if not is_echo(error):
-            report_failure(error)
 
     def _part(self, name: str) -> Part:
         try:

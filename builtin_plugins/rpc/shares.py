@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from builtin_plugins.pipeline.averaging import clip_by_value, gradients_of, square_sum
 from core.data.nested import detach_to_host
 
 Located = tuple[str, str]
@@ -40,18 +41,9 @@ class Share:
         settings: Any = {name: value for name, value in defaults.items() if takes_any or name in accepted}
         self.optimizer = kind(found, **settings)
 
-    @property
-    def parameters(self) -> list[Tensor]:
-        """The parameters, in the order of their numbers in the share."""
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-
     def square_sum(self) -> float:
         """Return the sum of the squares of all gradients."""
-        total = torch.zeros((), dtype=torch.float64)
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                total += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64).cpu() ** 2
-        return float(total)
+        return square_sum(gradients_of(self.optimizer))
 
     def step(self, settings: list[dict[str, Any]], scale: float, limit: float | None) -> None:
         """Update the parameters and drop their gradients.
@@ -63,15 +55,16 @@ class Share:
         """
         for group, now in zip(self.optimizer.param_groups, settings, strict=True):
             group.update(now)
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        gradients = gradients_of(self.optimizer)
         if scale != 1.0:
             for gradient in gradients:
                 gradient.mul_(scale)
         if limit is not None:
-            nn.utils.clip_grad_value_(self.parameters, limit)
+            clip_by_value(gradients, limit)
         self.optimizer.step()
-        for parameter in self.parameters:
-            parameter.grad = None
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def state(self) -> dict[int, Any]:
         """Return the state by the numbers that the parameters have in the whole optimizer."""

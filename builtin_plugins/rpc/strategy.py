@@ -13,7 +13,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from builtin_plugins.pipeline.averaging import average_gradients, same_everywhere
+from builtin_plugins.pipeline.averaging import (
+    average_gradients,
+    clip_by_value,
+    clip_factor,
+    gradients_of,
+    same_everywhere,
+    square_sum,
+)
 from builtin_plugins.pipeline.state import load_own, own_state, whole_state
 from builtin_plugins.rpc import world
 from builtin_plugins.rpc.handles import ask_all
@@ -23,7 +30,7 @@ from builtin_plugins.rpc.parts import adopt_remote_modules, remote_parts
 from builtin_plugins.rpc.service import service
 from builtin_plugins.rpc.step import DistributedStep
 from core.arguments import whole
-from core.errors import InterlockError, InvalidArgument, RankFailed
+from core.errors import InterlockError, InvalidArgument, RankFailed, WaitTimeout
 from core.hookspecs import ReduceOp
 from core.parallel import group
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
@@ -60,7 +67,6 @@ class RPCStrategy(ProcessPerDeviceStrategy):
         self.names = None if names is None else world.check_names(names, len(names))
         self._sync = True
         self._working = False
-        self._world: world.World | None = None
         self._shares: dict[int, RemoteShares] = {}
         self._scales: dict[int, tuple[float, float | None]] = {}
         self._stand_ins: dict[int, Location] = {}
@@ -111,9 +117,9 @@ class RPCStrategy(ProcessPerDeviceStrategy):
             made = dist.new_group(members, timeout=timeout)
             alike = made if ranks.global_rank in members else alike
         service().begin(self.hooks, device, self.timeout, alike)
-        self._world = world.enter(meeting, self.worker_names(), self.num_mains, self.threads, self.timeout)
+        here = world.enter(meeting, self.worker_names(), self.num_mains, self.threads, self.timeout)
         self.mains = Mains(mains, self.num_mains, device)
-        self._meeting = MainsMeeting(meeting, self._world.next_run(), ranks)
+        self._meeting = MainsMeeting(meeting, here.next_run(), ranks)
         meeting.meet("the RPC world is ready", self.start_timeout)
         return device
 
@@ -132,16 +138,16 @@ class RPCStrategy(ProcessPerDeviceStrategy):
         """Wait for the end of the run; a rank that serves does so for as long as the others work."""
         try:
             self._rendezvous.meet("end of the run", float("inf") if self.ranks.serves else self.timeout)
-        except RankFailed as failure:
-            own = service().error
-            if own is not None and failure.rank == self.ranks.global_rank:
+        except (RankFailed, WaitTimeout):
+            own, first = service().error, self._rendezvous.first_failure()
+            if own is not None and first is not None and first.rank == self.ranks.global_rank:
                 raise own from None  # it was a request here that failed: its traceback is the one to see
             raise
 
     @hookimpl
     def teardown(self) -> None:
-        if self._working and self._world is not None and len(self._world.names) > 1:
-            self._world.abandon()
+        if self._working:
+            world.abandon()
         self._working = False
         super().teardown()
 
@@ -239,14 +245,12 @@ class RPCStrategy(ProcessPerDeviceStrategy):
     def clip_gradients(
         self, module: nn.Module, optimizer: Optimizer, value: float, algorithm: Literal["norm", "value"]
     ) -> None:
+        gradients = gradients_of(optimizer)
         if algorithm == "value":
             self._scales[id(optimizer)] = (1.0, value)
-            super().clip_gradients(module, optimizer, value, algorithm)
+            clip_by_value(gradients, value)
             return
-        gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
-        square = sum(float(torch.linalg.vector_norm(grad, dtype=torch.float64)) ** 2 for grad in gradients)
-        norm = (square + self.remote_square_sum(optimizer)) ** 0.5
-        factor = min(1.0, value / (norm + 1e-6)) if norm == norm else norm
+        factor = clip_factor(square_sum(gradients) + self.remote_square_sum(optimizer), value)
         self._scales[id(optimizer)] = (factor, None)
         for gradient in gradients:
             gradient.mul_(factor)

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from core.errors import InterlockError, WaitTimeout
 
 
+class TurnLostError(InterlockError):
+    """A request waited behind one that has failed; the failure is that one's."""
+
+
 class Turns:
     """Micro-batches come over the network in any order; random numbers and running statistics need them in theirs."""
 
@@ -27,7 +31,7 @@ class Turns:
 
         Raises:
             WaitTimeout: when the turn does not come.
-            InterlockError: when a request before has failed.
+            TurnLostError: when a request before has failed.
         """
         with self._condition:
 
@@ -39,13 +43,9 @@ class Turns:
                     f"micro-batch {number} waited {timeout:g} s for number {self._next} to come before it"
                 )
             if self._broken:
-                raise InterlockError("a request before this one has failed")
+                raise TurnLostError("a request before this one has failed")
             self._busy = True
-        try:
-            yield
-        except BaseException:
-            self.break_off()
-            raise
+        yield  # after an error the turn is kept, so that nobody else speaks before it is told
         with self._condition:
             self._busy = False
             self._next += number is not None

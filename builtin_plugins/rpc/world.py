@@ -153,12 +153,19 @@ def enter(rendezvous: Rendezvous, names: tuple[str, ...], mains: int, threads: i
         raise InterlockError(
             "the RPC world of this program was left when an earlier run failed\n  hint: start the program again"
         )
-    if (world.names, world.mains) != (names, mains) or world.threads < threads:
+    world.mains = mains
+    if world.names != names or world.threads < threads:
         raise InvalidArgument(
             f"this program is an RPC world of {', '.join(world.names)} with {world.threads} threads each since its "
             f"first run; a run with {', '.join(names)} and {threads} threads needs a program of its own"
         )
     return world
+
+
+def abandon() -> None:
+    """Leave the program's RPC world alone, after a failure; a world of one stays, for it can be used again."""
+    if _world and len(_world[-1].names) > 1:
+        _world[-1].abandon()
 
 
 def _meet_by_store(url: str, **_: object) -> Iterator[tuple[Store, int, int]]:

@@ -79,8 +79,7 @@ class RPCSequentialStrategy(RPCStrategy):
     def worker_names(self) -> tuple[str, ...]:
         if self.names is not None:
             return super().worker_names()
-        places = [(p, s) for p in range(self.num_mains) for s in range(self.num_stages)]
-        return tuple(f"pipeline{p}-stage{s}" for p, s in sorted(places, key=lambda place: self.rank_of(*place)))
+        return tuple(f"rank{rank}" for rank in range(self.plan.world_size))  # any cut of them into pipelines will do
 
     def alike(self) -> list[list[int]]:
         if self.num_mains == 1:
@@ -119,7 +118,7 @@ class RPCSequentialStrategy(RPCStrategy):
         rank = self.rank_of(self.ranks.global_rank, stage)
         handle = Handle(self.worker_names()[rank], f"stage{stage}", self.timeout)
         handle.ask("install", part.cpu())
-        home = StandIns(part, f"{handle.worker} (rank {rank})")
+        home = StandIns(part, f"rank {rank} ({handle.worker})")
         for name, stand_in in home.tensors.items():
             self._stand_ins[id(stand_in)] = Location(handle.worker, handle.name, name)
             self._elsewhere.update(dict.fromkeys(names[id(stand_in)], (handle, name)))
