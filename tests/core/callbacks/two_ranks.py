@@ -1,0 +1,90 @@
+"""Two ranks whose metrics differ train with callbacks, and write down what each of them saw.
+
+Run as ``python two_ranks.py FOLDER``.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from support.nets import loader, quiet_trainer
+from torch import nn
+
+from core import ModelCheckpoint, Module
+from core.callbacks import (
+    EarlyStopping,
+    EMAWeightAveraging,
+    ModelSummary,
+    PredictionWriter,
+    StochasticWeightAveraging,
+    Timer,
+)
+from core.loggers import CSVLogger, TensorBoardLogger
+
+
+class Net(Module):
+    """Logs a score that says the opposite on each rank, and trains for real."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+        self.example_input_array = torch.ones(2, 4)
+
+    def forward(self, batch):
+        return self.layer(batch)
+
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch / 16).pow(2).mean()
+
+    def validation_step(self, batch, batch_idx):
+        epoch = float(self.current_epoch)
+        self.log("score", epoch if self.global_rank else 9 - epoch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.05)
+
+
+def train(folder, *callbacks, **settings):
+    trainer = quiet_trainer(
+        strategy="ddp", devices=2, callbacks=list(callbacks), max_epochs=4, num_sanity_val_steps=0, **settings
+    )
+    module, data = Net(), loader(8)
+    trainer.fit(module, data, data)
+    return trainer, module
+
+
+def sums(values):
+    return [round(float(value.double().sum()), 9) for value in values]
+
+
+def main(folder):
+    seen = {}
+    saving = ModelCheckpoint(folder / "best", monitor="score", save_top_k=2, save_last=True)
+    keeping = ModelCheckpoint(monitor="score", mode="max", every_n_train_steps=3)
+    loggers = [CSVLogger(folder / "logs"), TensorBoardLogger(folder / "logs", "board")]
+    trainer, module = train(
+        folder, saving, keeping, ModelSummary(), logger=loggers, enable_checkpointing=True, enable_model_summary=True
+    )
+    seen["best"] = [Path(path).name for path in saving.best_k_models]
+    seen["scores"] = [float(score) for score in saving.best_k_models.values()]
+    seen["last"] = Path(saving.last_model_path).name
+    seen["folder"] = str(Path(keeping.dirpath).relative_to(folder))
+    seen["versions"] = [logger.version for logger in loggers]
+    stopping = EarlyStopping("score", mode="max", patience=2)
+    trainer, module = train(folder, stopping)
+    seen["stopped"] = [trainer.current_epoch, stopping.wait_count, float(stopping.best_score)]
+    _, module = train(folder, EMAWeightAveraging(decay=0.5))
+    seen["ema"] = sums(module.parameters())  # statistics of batches are each rank's own
+    _, module = train(folder, StochasticWeightAveraging(0.01, swa_epoch_start=2))
+    seen["swa"] = sums(module.state_dict().values())
+    trainer, module = train(folder, Timer({"seconds": 0}), log_every_n_steps=2)
+    seen["timer"] = trainer.global_step
+    trainer.callbacks = [PredictionWriter(folder / "predictions")]
+    trainer.predict(module, loader(3), return_predictions=False)
+    (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
