@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -38,6 +38,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
         self.static_graph = static_graph
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self._wrapped: DistributedDataParallel | None = None
+        self._backward_is_inside = False
 
     @hookimpl
     def wrap_model(self, module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
@@ -54,7 +55,25 @@ class DDPStrategy(ProcessPerDeviceStrategy):
             gradient_as_bucket_view=self.gradient_as_bucket_view,
         )
         atexit.register(self._let_go)
+        if not getattr(next(module.children()), "automatic_optimization", True):
+            self._prepare_in_backward(module, wrapped)
         return WrappedModel(wrapped, optimizers)
+
+    def _prepare_in_backward(self, step: nn.Module, wrapped: DistributedDataParallel) -> None:
+        """Get ready to exchange gradients in each backward: the module's own step calls it, and torch is ready after."""
+        self._backward_is_inside = True
+        step.register_forward_hook(lambda *_: setattr(wrapped, "require_backward_grad_sync", False))
+        wrapped.register_forward_hook(lambda *_: setattr(wrapped, "require_backward_grad_sync", True))
+
+    @hookimpl
+    def backward(self, loss: Tensor) -> None:
+        wrapped = self._wrapped
+        if self._backward_is_inside and wrapped is not None and wrapped.require_backward_grad_sync:
+            unused = self.find_unused_parameters and not self.static_graph
+            wrapped.require_forward_param_sync = True
+            wrapped.reducer._rebuild_buckets()
+            wrapped.reducer.prepare_for_backward([loss] if unused else [])
+        super().backward(loss)
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
