@@ -6,6 +6,7 @@ Python that works through jobs, in as many processes as the strategy makes of it
 
 from __future__ import annotations
 
+import ast
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -66,6 +67,17 @@ CASES = {
 }
 
 
+Options = dict[str, dict[str, str]]
+
+
+def read_value(text: str) -> Any:
+    """Return the value that ``text`` is in Python, or ``text`` itself where it is none."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
 @dataclass(frozen=True)
 class Job:
     """One run: a case, the plugins, how many devices, and the checkpoint to go on from."""
@@ -84,6 +96,8 @@ class Job:
     """Whether one rank reads what all ranks of the run read that it goes on from."""
     tokens: tuple[str, ...] = ()
     """Claims of an accelerator to try on its device."""
+    options: Options = field(default_factory=dict)
+    """Options of the plugins, by kind and name, as text."""
 
     @property
     def samples(self) -> int:

@@ -56,6 +56,14 @@ def _add_options(parser: pytest.Parser) -> None:
             help="devices to train on; by default 2 where the strategy claims devices.many, else 1",
         )
         group.addoption(
+            "--option",
+            dest="interlock_options",
+            metavar="NAME=VALUE",
+            action="append",
+            default=[],
+            help="an option of a checked plugin for all runs; may be given several times",
+        )
+        group.addoption(
             "--tolerance",
             dest="interlock_tolerance",
             metavar="X",

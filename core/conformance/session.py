@@ -27,7 +27,11 @@ def start(config: pytest.Config, names: Mapping[str, str]) -> None:
     """
     try:
         setup = make_setup(
-            get_registry(), names, config.getoption("interlock_devices"), config.getoption("interlock_tolerance")
+            get_registry(),
+            names,
+            devices=config.getoption("interlock_devices"),
+            tolerance=config.getoption("interlock_tolerance"),
+            options=config.getoption("interlock_options"),
         )
     except InterlockError as error:
         raise pytest.UsageError(str(error)) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from core.availability import probe
-from core.conformance.cases import Job, Program
+from core.conformance.cases import Job, Options, Program, read_value
 from core.declarations import KINDS, AcceleratorDeclaration, Declaration, Kind, Need, StrategyDeclaration
+from core.errors import InvalidArgument
 from core.plan import Chosen, Plan
 from core.registry import Registry
 from core.request import Request
@@ -50,6 +51,7 @@ class Setup:
     named: tuple[Kind, ...]
     plan: Plan
     tolerance: float | None = None
+    options: Options = field(default_factory=dict)
 
     def declaration(self, kind: Kind) -> Declaration:
         """Return the declaration of the plugin of ``kind`` in the plan."""
@@ -101,14 +103,17 @@ class Setup:
         return standing.claimed and not standing.hindrance
 
     def _job(self, case: str) -> Job:
-        return Job(case, case, *self.names, self.plan.num_devices, self.plan.world_size)
+        return Job(case, case, *self.names, self.plan.num_devices, self.plan.world_size, options=self.options)
 
     def _resumed(self, name: str, checkpoint: str, strategy: str = "") -> Job:
         """Return the job that goes on from a checkpoint; with another strategy or name, on one device."""
         job = replace(self._job("saved"), name=name, resume=f"../main/saved/{checkpoint}")
         if name == "resumed":
             return job
-        return replace(job, strategy=strategy or job.strategy, devices=1, ranks=1, alone=True)
+        job = replace(job, devices=1, ranks=1, alone=True)
+        if not strategy:
+            return job
+        return replace(job, strategy=strategy, options={**self.options, "strategy": {}})
 
     def _strategy_programs(self) -> list[Program]:
         programs = []
@@ -138,9 +143,14 @@ def lone_strategy(registry: Registry) -> str:
 
 
 def make_setup(
-    registry: Registry, names: Mapping[str, str], devices: int | None = None, tolerance: float | None = None
+    registry: Registry,
+    names: Mapping[str, str],
+    *,
+    devices: int | None = None,
+    tolerance: float | None = None,
+    options: Sequence[str] = (),
 ) -> Setup:
-    """Resolve what was named as a Trainer in a script would.
+    """Resolve what was named as a Trainer in a script would; ``options`` are written ``"name=value"``.
 
     Raises:
         InterlockError: as the Trainer would.
@@ -148,7 +158,9 @@ def make_setup(
     count = parse_devices(1 if devices is None else devices)
     accelerator, precision, strategy = (parse_name(kind, names.get(kind)) for kind in KINDS)
     # the runs are scripts of their own, whoever started this process
-    request = Request(accelerator, precision, strategy, count)
+    texts = _read_options(registry, names, options)
+    given = {kind: tuple((name, read_value(text)) for name, text in texts.get(kind, {}).items()) for kind in KINDS}
+    request = Request(accelerator, precision, strategy, count, options=given)
     plan = registry.resolve(request)
     if devices is None and "strategy" in names and MANY in plan.strategy.declaration.provided:
         declared = plan.accelerator.declaration
@@ -157,4 +169,19 @@ def make_setup(
         if here is None or here > 1:
             plan = registry.resolve(replace(request, devices=parse_devices(2)))
     named = tuple(kind for kind in KINDS if kind in names)
-    return Setup(registry, named, plan, tolerance)
+    return Setup(registry, named, plan, tolerance, texts)
+
+
+def _read_options(registry: Registry, names: Mapping[str, str], options: Sequence[str]) -> Options:
+    """Give each option to the named plugin that has it."""
+    found: Options = {}
+    known: dict[str, Kind] = {}
+    for kind in KINDS:
+        declaration = registry.find(kind, names[kind]).declaration if kind in names and options else None
+        known.update((option.name, kind) for option in (declaration.options if declaration else ()))
+    for option in options:
+        name, _, text = option.partition("=")
+        if name not in known:
+            raise InvalidArgument(f"no plugin that is checked has the option {name!r}; options: {', '.join(known)}")
+        found.setdefault(known[name], {})[name] = text
+    return found

@@ -18,9 +18,12 @@ from torch.utils.data import DataLoader
 
 from core.callbacks import Callback
 from core.conformance import probes
-from core.conformance.cases import CASES, Job
+from core.conformance.cases import CASES, Job, read_value
 from core.conformance.model import KitModule, samples_of
 from core.conformance.recorder import Recorder, Saver
+from core.declarations import KINDS
+from core.discovery import load_object
+from core.registry import get_registry
 from core.trainer import Trainer
 
 JOBS_FILE, OUTCOME_FILE, STARTED_FILE, HOME_FILE = "jobs.json", "outcome.json", "started", "home.pt"
@@ -58,9 +61,7 @@ def _run(job: Job, place: Path, first: bool) -> None:
     torch.manual_seed(1)
     module = KitModule(case)
     trainer = Trainer(
-        accelerator=job.accelerator,
-        precision=job.precision,
-        strategy=job.strategy,
+        **_plugins(job),
         devices=job.devices,
         callbacks=[Recorder(job, place), *_callbacks(job, place)],
         logger=False,
@@ -74,6 +75,19 @@ def _run(job: Job, place: Path, first: bool) -> None:
     if first:
         torch.save(dict(module.sequential_module.state_dict()), place / HOME_FILE)
     trainer.end_run()
+
+
+def _plugins(job: Job) -> dict[str, Any]:
+    """Return what the Trainer takes for each kind: a name, or where options are given, an instance."""
+    given: dict[str, Any] = {"accelerator": job.accelerator, "precision": job.precision, "strategy": job.strategy}
+    for kind in KINDS:
+        options = {name: read_value(text) for name, text in job.options.get(kind, {}).items()}
+        if options:
+            declaration = get_registry().find(kind, given[kind]).declaration
+            assert declaration is not None, "the session has resolved it"
+            implementation: Any = load_object(declaration.implementation, "import of the implementation")
+            given[kind] = implementation(**options)
+    return given
 
 
 def _callbacks(job: Job, place: Path) -> list[Callback]:

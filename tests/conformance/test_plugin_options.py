@@ -2,7 +2,11 @@
 
 import pytest
 
+from core.conformance.cases import read_value
 from core.conformance.plugin import EXAMPLE, FOLDER, is_asked
+from core.conformance.setup import make_setup
+from core.errors import InvalidArgument
+from core.registry import get_registry
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_help(kit):
     answer = kit("--help")
     assert answer.code == 0
     assert EXAMPLE in " ".join(answer.out.split())
-    for option in ("--strategy", "--accelerator", "--precision", "--devices", "--tolerance"):
+    for option in ("--strategy", "--accelerator", "--precision", "--devices", "--option", "--tolerance"):
         assert f"{option}=" in answer.out
 
 
@@ -88,3 +92,28 @@ def test_found_under_foreign_settings(kit):
     answer = kit("--strategy", "single_device", "--collect-only", "-q")
     assert answer.code == 0, answer.out
     assert "test_training.py::test_plain_training" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", 3), ("0.5", 0.5), ("True", True), ("('a', 'b')", ("a", "b")), ("1f1b", "1f1b"), ("None", None)],
+)
+def test_option_values(text, value):
+    """An option is written as in Python, or as a bare word."""
+    assert read_value(text) == value
+
+
+def test_options_reach_the_plugin():
+    """An option goes to the plugin that has it, into the plan and into every job but those of another strategy."""
+    names = {"strategy": "ddp", "accelerator": "cpu"}
+    setup = make_setup(get_registry(), names, options=["static_graph=True", "timeout=9"])
+    assert dict(setup.plan.strategy.options)["static_graph"] is True
+    given = {job.name: job.options["strategy"] for program in setup.programs() for job in program.jobs}
+    assert given.pop("without_strategy") == {}
+    assert all(options == {"static_graph": "True", "timeout": "9"} for options in given.values())
+
+
+def test_unknown_option():
+    """An option that no checked plugin has is refused with those that they have."""
+    with pytest.raises(InvalidArgument, match="no plugin that is checked has the option 'speed'; options: find_unused"):
+        make_setup(get_registry(), {"strategy": "ddp"}, options=["speed=3"])
