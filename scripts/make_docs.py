@@ -6,6 +6,7 @@ A test holds the pages against what this would write.
 from __future__ import annotations
 
 import argparse
+import csv
 import inspect
 import re
 import sys
@@ -95,7 +96,24 @@ def _markdown(text: str) -> str:
     return re.sub(r"\n    +", "\n  ", text)
 
 
-PAGES = {"vocabulary.md": vocabulary_page, "hooks.md": hooks_page}
+def systems_page() -> str:
+    """Return the page of what the accelerator refactor of 2021 held, row by row, from docs/systems.csv."""
+    lines = [
+        "# The refactor, row by row",
+        "",
+        "Interlock grew out of a well-known trainer's accelerator refactor of January 2021. Every part of it works here,",
+        "or is named with what takes its place: accelerators (H), precisions (P), training types (S), environments (E),",
+        "the connector's rules (C) and the tuner (T).",
+        "",
+        "| row | what | shown by |",
+        "| --- | --- | --- |",
+    ]
+    with open(DOCS / "systems.csv", newline="") as file:
+        lines += [f"| {row['row']} | {row['what']} | `{row['shown by']}` |" for row in csv.DictReader(file)]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"vocabulary.md": vocabulary_page, "hooks.md": hooks_page, "systems.md": systems_page}
 
 
 def main() -> int:
