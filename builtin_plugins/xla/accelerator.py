@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch_xla
@@ -21,6 +21,9 @@ class XLAAccelerator(Accelerator):
     What a step does is only recorded until its end is marked: once in each window, after the optimizer, so that
     backward, clipping and update are compiled as one program. An evaluation step ends where the next batch comes.
     """
+
+    inference_mode: ClassVar[bool] = False
+    """The device's operations count versions of tensors, which those made in inference mode do not have."""
 
     @hookimpl
     def setup_device(self, ranks: Ranks) -> torch.device:

@@ -21,12 +21,16 @@ _READABLE_CONTAINERS = (dict, list, tuple, set, OrderedDict, Counter)
 def to_plain(value: Any, where: str = "checkpoint") -> Any:
     """Return ``value`` in types that ``torch.load(weights_only=True)`` reads.
 
-    Paths become strings and NumPy numbers become Python's; tensors stay what they are.
+    Paths become strings and NumPy numbers become Python's; tensors stay what they are, but for those of devices that
+    torch knows from a package only, which are brought to host memory.
 
     Raises:
         CheckpointError: naming the place and the type of anything else.
     """
-    if isinstance(value, torch.Tensor) or type(value) in _PLAIN:
+    if isinstance(value, torch.Tensor):
+        # where torch itself does not know the device, a file could be read only where the device is, too
+        return value if value.is_meta or hasattr(torch, value.device.type) else value.detach().cpu()
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, Mapping):
         plain: dict[Any, Any] = {to_plain(k, where): to_plain(v, f"{where}[{k!r}]") for k, v in value.items()}

@@ -50,7 +50,8 @@ class EvaluationLoop:
         self._own_step = takes_index(getattr(run.module, f"{kind}_step"))
         through = run.wrapped.evaluation if run.wrapped is not None else None
         self._step = run.trainer.profiler.wrap(f"{kind}_step", self._own_step if through is None else through)
-        self._inference = run.trainer.inference_mode and through is None
+        works = getattr(run.plugins["accelerator"], "inference_mode", True)
+        self._inference = run.trainer.inference_mode and through is None and works
         self._context = run.hooks.forward_context() if run.hooks.changes("forward_context") else None
         self._on_batch_start = run.events.listeners(f"on_{kind}_batch_start")
         self._on_batch_end = run.events.listeners(f"on_{kind}_batch_end")

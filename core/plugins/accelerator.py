@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,6 +14,9 @@ from core.session import Ranks
 
 class Accelerator(Plugin):
     """Hardware. A subclass implements ``setup_device``; batches are moved by ``Tensor.to``."""
+
+    inference_mode: ClassVar[bool] = True
+    """Whether ``torch.inference_mode`` works on the device; where not, evaluation runs without gradients only."""
 
     def device_index(self, ranks: Ranks) -> int:
         """Return the index of this process's device on its node, honouring ``devices=[...]``."""
