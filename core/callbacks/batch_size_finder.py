@@ -32,6 +32,7 @@ class BatchSizeFinder(Callback):
         self.optimal_batch_size: int | None = None
 
     def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
+        from core.loops.evaluation import EvaluationLoop
         from core.tuner.batch_size import BatchSizeSearch
         from core.tuner.holders import need_holders, write_all
         from core.tuner.stage import search_inside
@@ -50,3 +51,6 @@ class BatchSizeFinder(Callback):
         size = self.optimal_batch_size = search_inside(run, search)
         write_all(holders, size)
         run.loop.use_loader(run.data.training())
+        if run.evaluation is not None:
+            loaders = run.data.evaluation("validation")
+            run.evaluation = run.loop.evaluation = EvaluationLoop(run, loaders, trainer.limit_val_batches)

@@ -23,6 +23,19 @@ class Weights(nn.Module):
             self.register_buffer(f"buffer_{number}", buffer)
 
 
+def refuse_parts(module: nn.Module) -> None:
+    """Refuse a module of which each rank holds a part.
+
+    Raises:
+        InterlockError: with what to do.
+    """
+    if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
+        raise InterlockError(
+            "weights cannot be averaged where each rank holds a part of every parameter\n"
+            "  hint: take a strategy in which every rank holds the whole model"
+        )
+
+
 class RunningAverage:
     """torch's AveragedModel of the weights of ``module``; before the first update it equals them.
 
@@ -43,11 +56,7 @@ class RunningAverage:
         use_buffers: bool = True,
         **how: Callable[..., Any] | None,
     ) -> None:
-        if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
-            raise InterlockError(
-                "weights cannot be averaged where each rank holds a part of every parameter\n"
-                "  hint: take a strategy in which every rank holds the whole model"
-            )
+        refuse_parts(module)
         self._module, self._weights = module, Weights(module)
         self._averaged = AveragedModel(self._weights, device, use_buffers=use_buffers, **how)  # type: ignore[arg-type]
         own = [*self._weights.parameters(), *self._weights.buffers()]

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import SWALR
 
 from core.arguments import choice, whole
 from core.callbacks.base import Callback
-from core.callbacks.running_average import RunningAverage
+from core.callbacks.running_average import RunningAverage, refuse_parts
 from core.data.stream import read
 from core.errors import InvalidArgument
 from core.optim import SchedulerConfig
@@ -85,6 +85,9 @@ class StochasticWeightAveraging(Callback):
                 raise InvalidArgument(f"{name} has automatic_optimization = False: it sets its own learning rates")
 
     # ------------------------------------------------------------------ training
+
+    def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
+        refuse_parts(module)
 
     def on_train_epoch_start(self, trainer: Trainer, module: nn.Module) -> None:
         if self._loaded is not None:

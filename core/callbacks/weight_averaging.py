@@ -10,7 +10,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from core.arguments import flag, whole
 from core.callbacks.base import Callback
-from core.callbacks.running_average import RunningAverage
+from core.callbacks.running_average import RunningAverage, refuse_parts
 from core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ class WeightAveraging(Callback):
         averaging = [type(each).__name__ for each in trainer.callbacks if isinstance(each, WeightAveraging)]
         if len(averaging) > 1:
             raise InvalidArgument(f"{' and '.join(averaging)} would both change the weights for validation; take one")
-        self._average, self._count, self._swapped = None, 0, False
+        self._average, self._count, self._swapped, self._loaded = None, 0, False, None
+
+    def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
+        refuse_parts(module)
 
     def on_train_start(self, trainer: Trainer, module: nn.Module) -> None:
         self._seen_step = trainer.global_step

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from core.errors import InterlockError
+from core.loggers.dummy import DummyLogger
 from core.loops.run import Run
+from core.profilers import Profiler
 from core.session import Ranks
 from core.stages import FitStage, StageResult
 from core.stages.base import need_methods, refuse_structure
@@ -41,18 +43,22 @@ class TuneStage(FitStage):
     def start(self, trainer: Trainer) -> StageResult:
         """Run the search in the processes that a fit would have; the Trainer does not keep the run."""
         self.trainer = trainer
-        before = trainer._run
+        before, profiler = trainer._run, trainer.profiler
         trainer.end_run()
-        self._prepare()
-        assert self.run is not None
-        run = self.run
-        refuse_structure(run.plan, self.module)
+        trainer.profiler = Profiler()
         try:
-            result: StageResult = run.hooks.launch(self)
+            self._prepare()
+            assert self.run is not None, "made just now"
+            run = self.run
+            refuse_structure(run.plan, self.module)
+            try:
+                result: StageResult = run.hooks.launch(self)
+            finally:
+                run.hooks.teardown()
         finally:
-            run.hooks.teardown()
-        if run.plan.launch.how == "here":
-            trainer._run = before  # nothing was taken from it
+            trainer.profiler = profiler
+            if trainer.plan.launch.how == "here":
+                trainer._run = before  # nothing was taken from it
         return result
 
     def __call__(self, ranks: Ranks) -> StageResult:
@@ -66,7 +72,7 @@ class TuneStage(FitStage):
             memory.attributes(self.data.datamodule)
         for loader in self.data.given.values():
             memory.loader(loader)
-        self.trainer.callbacks = []
+        self.trainer.callbacks, self.trainer.loggers = [], [DummyLogger() for _ in self.trainer.loggers]
         vars(self.module)["configure_callbacks"] = None  # the module's callbacks have no part in a search
         try:
             return super().__call__(ranks)

@@ -10,7 +10,7 @@ from torch import nn
 from core import Callback, ModelCheckpoint, Module
 from core.callbacks import EMAWeightAveraging, StochasticWeightAveraging, WeightAveraging
 from core.checkpoint import read_checkpoint
-from core.errors import InvalidArgument
+from core.errors import InterlockError, InvalidArgument
 
 
 class Net(Module):
@@ -151,6 +151,16 @@ def test_an_error_in_validation_gives_the_weights_back():
     with pytest.raises(RuntimeError, match="in validation"):
         trainer.fit(net, loader(4), loader(4))
     assert equal(net.state_dict(), trace.weights[-1])
+
+
+@pytest.mark.parametrize("averaging", [EMAWeightAveraging(), StochasticWeightAveraging(0.1)])
+def test_parts_of_weights_are_refused(averaging):
+    """Where a rank holds a part of each parameter that is said before training."""
+    net = Net()
+    for parameter in net.parameters():
+        parameter.full_tensor = None
+    with pytest.raises(InterlockError, match="each rank holds a part of every parameter"):
+        fit(averaging, net)
 
 
 def test_two_averages_are_refused():

@@ -194,10 +194,19 @@ def test_between_two_fits(tmp_path):
 def test_finder_goes_on_with_what_it_found(tmp_path):
     """BatchSizeFinder trains with the size it found, from the weights and random numbers that were there."""
     finder = BatchSizeFinder(mode="binsearch", init_val=38)
+    seen = []
+
+    class Validated(Hungry):
+        val_dataloader = Hungry.data
+
+        def validation_step(self, batch, batch_idx):
+            seen.append(batch[0].shape[0])
+
     torch.manual_seed(7)
-    module = Hungry(room=40)
-    trainer = quiet_trainer(callbacks=[finder], limit_train_batches=3)
+    module = Validated(room=40)
+    trainer = quiet_trainer(callbacks=[finder], limit_train_batches=3, limit_val_batches=1, num_sanity_val_steps=0)
     trainer.fit(module)
+    assert seen == [40]
     assert (finder.optimal_batch_size, module.batch_size) == (40, 40)
     assert module.notes["sizes"] == [40, 40, 40]
     torch.manual_seed(7)
