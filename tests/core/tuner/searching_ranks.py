@@ -1,6 +1,6 @@
 """Two ranks search with each of the strategies that are named, and write down what each of them found.
 
-Run as ``python two_ranks.py FOLDER STRATEGY...``.
+Run as ``python searching_ranks.py FOLDER STRATEGY...``.
 """
 
 import json

@@ -22,7 +22,7 @@ def test_both_ranks_find_the_same(tmp_path):
     Nothing is left behind on either of them.
     """
     strategies = ["ddp", "ddp_sharded", "fsdp"]
-    run_script(HERE / "two_ranks.py", tmp_path, *strategies)
+    run_script(HERE / "searching_ranks.py", tmp_path, *strategies)
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     assert list(first) == strategies
