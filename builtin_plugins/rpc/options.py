@@ -9,4 +9,4 @@ RPC_NEEDS = (
     SCRIPT_NEED,
 )
 RPC_EXCLUDES = no_scaling("distributed autograd starts backward with 1 on every rank, not with a scale")
-NAMES_OPTION = Option("names", None, "a name for each rank; made of its number if not given")
+NAMES_OPTION = Option("names", None, "a name for each rank; worker0, worker1, ... if not given")

@@ -91,7 +91,7 @@ class RPCStrategy(ProcessPerDeviceStrategy):
     def worker_names(self) -> tuple[str, ...]:
         """Return the names of all ranks."""
         size = self.plan.world_size
-        return world.default_names(self.num_mains, size) if self.names is None else world.check_names(self.names, size)
+        return world.default_names(size) if self.names is None else world.check_names(self.names, size)
 
     def alike(self) -> list[list[int]]:
         """Return the sets of ranks whose parts are copies of each other."""

@@ -30,9 +30,9 @@ _NAME = re.compile(r"[A-Za-z0-9_:\-]{1,127}\Z")
 _LOOPBACK_VARIABLES = ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
-def default_names(mains: int, world_size: int) -> tuple[str, ...]:
-    """Return ``main0, ...`` for the ranks that run the loop, ``worker2, ...`` for the others, numbered by rank."""
-    return tuple(f"{'main' if rank < mains else 'worker'}{rank}" for rank in range(world_size))
+def default_names(world_size: int) -> tuple[str, ...]:
+    """Return ``worker0, worker1, ...``: one name for each rank, whatever it does."""
+    return tuple(f"worker{rank}" for rank in range(world_size))
 
 
 def check_names(names: Sequence[str], world_size: int) -> tuple[str, ...]:

@@ -76,11 +76,6 @@ class RPCSequentialStrategy(RPCStrategy):
         """Return the rank that has ``stage`` of ``pipeline``."""
         return self.num_mains + pipeline * (self.num_stages - 1) + stage - 1 if stage else pipeline
 
-    def worker_names(self) -> tuple[str, ...]:
-        if self.names is not None:
-            return super().worker_names()
-        return tuple(f"rank{rank}" for rank in range(self.plan.world_size))  # any cut of them into pipelines will do
-
     def alike(self) -> list[list[int]]:
         if self.num_mains == 1:
             return []

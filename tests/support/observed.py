@@ -45,14 +45,14 @@ class ObservedModule(Module):
         super().__init__()
         torch.manual_seed(1)
         self.bad_batches = bad_batches
-        self.body = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+        self.sequential_module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         if _log[-1:] != ["forward"]:  # replicas in one process run the step side by side
             _log.append("forward")
         features, target = batch
         # small enough for float16, whatever the loss scale
-        loss = 0.01 * nn.functional.mse_loss(self.body(features), target)
+        loss = 0.01 * nn.functional.mse_loss(self.sequential_module(features), target)
         return loss * float("inf") if batch_idx in self.bad_batches else loss
 
     def configure_optimizers(self) -> Any:
@@ -61,15 +61,16 @@ class ObservedModule(Module):
 
 
 class Observer(Callback):
-    """Keeps the events of a fit, and whether its strategy exchanges gradients between ranks."""
+    """Keeps the events of a fit, and whether its strategy exchanges gradients between ranks, or leaves that out."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
-        self.exchanges = False
+        self.exchanges = self.skips = False
         self.steps = 0
 
     def setup(self, trainer: Any, module: nn.Module, stage: str) -> None:
         hooks = trainer._run.hooks
+        self.skips = hooks.changes("skip_gradient_sync")
         for name in WATCHED:
             setattr(hooks, name, _logged(name, getattr(hooks, name)))
         for name in ENTERED:
@@ -166,6 +167,7 @@ def observe(
         precision=precision,
         devices=devices,
         max_epochs=1,
+        limit_train_batches=BATCHES,  # not every strategy gives each rank a part of the data
         accumulate_grad_batches=WINDOW,
         gradient_clip_val=0.1,
         callbacks=observer,
@@ -190,15 +192,20 @@ def _loader(world_size: int) -> DataLoader[Any]:
     return DataLoader(data, batch_size=4 // world_size)
 
 
-def in_order(precision: str, exchanges: bool, accelerator: str = "cpu", bad_batches: tuple[int, ...] = ()) -> list[str]:
-    """Return the events that the design asks for; ``exchanges`` says whether ranks exchange gradients."""
+def in_order(
+    precision: str, exchanges: bool, skips: bool, accelerator: str = "cpu", bad_batches: tuple[int, ...] = ()
+) -> list[str]:
+    """Return the events that the design asks for.
+
+    ``exchanges`` says whether exchanges of gradients are seen, ``skips`` whether the strategy can leave them out.
+    """
     events = []
     for start in range(0, BATCHES, WINDOW):
         numbers = range(start, min(start + WINDOW, BATCHES))
         for number in numbers:
             last = number == numbers[-1]
             events += ["transfer_batch"] * (precision in WEIGHTS or accelerator != "cpu")
-            events += ["skip_gradient_sync"] * (exchanges and not last)
+            events += ["skip_gradient_sync"] * (skips and not last)
             events += ["forward_context"] * (precision in (*WEIGHTS, *MIXED))
             events += ["forward", "backward"]
             events += ["exchange"] * (exchanges and last)

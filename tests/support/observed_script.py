@@ -18,7 +18,8 @@ def main(accelerator: str, strategy: str, output: str, *precisions: str) -> None
     for precision in precisions:
         try:
             seen = observe(strategy, precision, 2, accelerator)
-            found[precision] = {"events": seen.events, "exchanges": seen.exchanges, "steps": seen.steps}
+            what = ("events", "exchanges", "skips", "steps")
+            found[precision] = {name: getattr(seen, name) for name in what}
         except InterlockError as error:
             found[precision] = {"refused": str(error)}
     ranks = detect_environment().ranks
