@@ -93,7 +93,7 @@ def look_at_implementations(*names: str) -> dict[str, Any]:
 
 
 def option_problems(plan: Plan, plugins: dict[str, Any]) -> dict[str, list[str]]:
-    """Return by kind what is wrong with declared options: each is a keyword, has that default, and is kept."""
+    """Return by kind what is wrong with declared options: each has that default and is kept."""
     problems: dict[str, list[str]] = {}
     for chosen in plan.chosen:
         declaration = chosen.declaration
@@ -101,10 +101,8 @@ def option_problems(plan: Plan, plugins: dict[str, Any]) -> dict[str, list[str]]
         accepted = inspect.signature(type(plugin).__init__).parameters
         found = problems.setdefault(declaration.kind, [])
         for option in declaration.options:
-            parameter = accepted.get(option.name)
-            if parameter is None:
-                found.append(f"the constructor takes no {option.name!r}")
-            elif parameter.default != option.default:
+            parameter = accepted.get(option.name)  # None where the constructor takes any keyword
+            if parameter is not None and parameter.default != option.default:
                 found.append(f"{option.name} is {parameter.default!r} by default, not {option.default!r}")
             elif not hasattr(plugin, option.name):
                 found.append(f"an instance has no attribute {option.name!r}, so the plan cannot show it")

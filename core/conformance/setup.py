@@ -159,7 +159,7 @@ def make_setup(
     accelerator, precision, strategy = (parse_name(kind, names.get(kind)) for kind in KINDS)
     # the runs are scripts of their own, whoever started this process
     texts = _read_options(registry, names, options)
-    given = {kind: tuple((name, read_value(text)) for name, text in texts.get(kind, {}).items()) for kind in KINDS}
+    given = {kind: tuple((name, read_value(text)) for name, text in texts[kind].items()) for kind in texts}
     request = Request(accelerator, precision, strategy, count, options=given)
     plan = registry.resolve(request)
     if devices is None and "strategy" in names and MANY in plan.strategy.declaration.provided:
@@ -169,12 +169,12 @@ def make_setup(
         if here is None or here > 1:
             plan = registry.resolve(replace(request, devices=parse_devices(2)))
     named = tuple(kind for kind in KINDS if kind in names)
-    return Setup(registry, named, plan, tolerance, texts)
+    return Setup(registry, named, plan, tolerance, {str(kind): each for kind, each in texts.items()})
 
 
-def _read_options(registry: Registry, names: Mapping[str, str], options: Sequence[str]) -> Options:
+def _read_options(registry: Registry, names: Mapping[str, str], options: Sequence[str]) -> dict[Kind, dict[str, str]]:
     """Give each option to the named plugin that has it."""
-    found: Options = {}
+    found: dict[Kind, dict[str, str]] = {}
     known: dict[str, Kind] = {}
     for kind in KINDS:
         declaration = registry.find(kind, names[kind]).declaration if kind in names and options else None

@@ -33,7 +33,7 @@ def test_implementation_binds(kind: Kind, setup: Setup) -> None:
 
 @check()
 def test_options_are_those_of_the_constructor(kind: Kind, setup: Setup) -> None:
-    """Each declared option is a keyword of the constructor, has its default, and is kept as an attribute."""
+    """Each declared option has the default that the constructor has, and an instance keeps it as an attribute."""
     seen = look.ask("implementation", *setup.names)
     if "options" not in seen:
         cannot_judge("the implementation does not bind")
