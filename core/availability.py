@@ -27,17 +27,20 @@ def missing_packages(declaration: Declaration) -> list[str]:
 @cache
 def package_problem(package: Package) -> str | None:
     """Return why ``package`` does not serve here, or None when it does."""
-    install = f'pip install "{OWN_DISTRIBUTION}[{package.extra}]"' if package.extra else f"pip install {package.name}"
+    extra = f'pip install "{OWN_DISTRIBUTION}[{package.extra}]"' if package.extra else f"pip install {package.name}"
+    install = package.install or extra
     version = installed_version(package.name)
     if version is None:
         return f"package {package.name!r} is not installed; {install}"
     if package.versions and not _satisfies(version, package.versions):
         return f"package {package.name!r} {version} is installed, {package.versions} is needed; {install}"
     if package.module and not _has_module(package.module):
-        return (
-            f"package {package.name!r} {version} is installed but has no {package.module}: "
-            "a different package of that name, or a version without it"
-        )
+        what = "a different package of that name, or a version without it"
+        if package.known_by:
+            right = _has_module(package.known_by)
+            what = "a release without it" if right else f"a different package called {package.name}"
+        lacks = f"package {package.name!r} {version} is installed but has no {package.module}: {what}"
+        return f"{lacks}; {package.install}" if package.install else lacks
     return None
 
 

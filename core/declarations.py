@@ -65,13 +65,16 @@ class Package(NamedTuple):
     """A distribution that must be installed: ``versions`` as in a requirement, ``extra`` of ours that brings it.
 
     ``module`` is a dotted name that must exist inside it, without being imported: it tells a wrong package of
-    the right name from the real one.
+    the right name from the real one. Where the real one has releases without it, ``known_by`` is a dotted name that
+    all of them have. ``install`` says how to get it where ``pip install`` of its name would not.
     """
 
     name: str
     versions: str = ""
     extra: str = ""
     module: str = ""
+    known_by: str = ""
+    install: str = ""
 
 
 class Option(NamedTuple):

@@ -93,7 +93,8 @@ def wrap_model(module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]
     :param module: calling it runs the current step of the user's module, its only child, so that wrappers which
         act in ``forward`` work.
     :param make_optimizers: builds the user's optimizers from the parameters as they are when it is called, at
-        most once; it returns an empty list in runs that do not train.
+        most once; it returns an empty list in runs that do not train. In those that train it is a
+        :class:`core.optim.OptimizerMaker`, with which a wrapper may change the optimizers before the owner gets them.
     :returns: the callable module, and one optimizer for each of ``make_optimizers()``, in its order.
 
     One owner: the strategy. The accelerator and the precision may wrap it.

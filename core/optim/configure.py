@@ -70,13 +70,13 @@ def _rebind(scheduler: Any, old: Optimizer, new: Optimizer) -> None:
     for name, value in list(vars(scheduler).items()):
         if value is old:
             setattr(scheduler, name, new)
-            _mark_as_watched(new)
+            mark_as_watched(new)
         for inner in value if isinstance(value, list | tuple) else [value]:
             if isinstance(inner, LRScheduler):
                 _rebind(inner, old, new)
 
 
-def _mark_as_watched(optimizer: Optimizer) -> None:
+def mark_as_watched(optimizer: Optimizer) -> None:
     """Let torch believe that the optimizer has stepped before its scheduler, as the loop sees to.
 
     torch warns otherwise; it looks for marks that a scheduler leaves on the optimizer it was made with.

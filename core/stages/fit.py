@@ -14,7 +14,7 @@ from core.loggers.begin import begin_logging
 from core.loops.evaluation import EvaluationLoop
 from core.loops.run import Run
 from core.loops.training import TrainingLoop
-from core.optim import OptimizerSetup, configure_optimizers
+from core.optim import OptimizerMaker, OptimizerSetup, configure_optimizers
 from core.optim.rules import module_party
 from core.rules import violations
 from core.stages.base import Stage, need_methods
@@ -64,7 +64,7 @@ class FitStage(Stage):
             _refuse_module(run, run.setup)
             return list(run.setup.optimizers)
 
-        run.wrapped = run.hooks.wrap_model(run.router, make_optimizers)
+        run.wrapped = run.hooks.wrap_model(run.router, OptimizerMaker(make_optimizers))
         run.setup.rebind(run.wrapped.optimizers)
 
     def _evaluation(self, run: Run) -> EvaluationLoop | None:

@@ -12,6 +12,7 @@ import torch
 import xla_program
 from support.reference import Case, by_hand, furthest, run_script
 
+pytestmark = pytest.mark.timeout(600)  # the first test compiles the programs of all
 TOLERANCE = 1e-6
 ON_FOUR = {"strategy": "xla_spmd", "devices": 4}
 CLIPPED = {"optimizers": "adam", "accumulate": 3, "clip": 0.05}

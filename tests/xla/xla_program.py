@@ -1,4 +1,4 @@
-"""Train on XLA in a process of its own and write what it came to: which steps, and on how many devices, say the arguments.
+"""Train on XLA in a process of its own, as the arguments say, and write what it came to.
 
 ``xla_program.py OUTPUT JOB...``, each job a dictionary in JSON: ``devices``, ``strategy``, ``case`` (of
 :class:`support.reference.Case`), ``epochs``, ``resume`` and ``save`` (paths of checkpoints).
