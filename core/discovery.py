@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from core.declarations import (
-    API,
     ALL_KINDS,
+    API,
     AcceleratorDeclaration,
     Declaration,
     EnvironmentDeclaration,

@@ -13,8 +13,8 @@ from torch import Tensor
 from core.assembly import in_order
 from core.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from core.data.stream import length_of
-from core.loggers import Logger
 from core.environments import detect_environment
+from core.loggers import Logger
 
 if TYPE_CHECKING:
     from core.loops.progress import Progress

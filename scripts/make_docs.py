@@ -101,9 +101,9 @@ def systems_page() -> str:
     lines = [
         "# The refactor, row by row",
         "",
-        "Interlock grew out of a well-known trainer's accelerator refactor of January 2021. Every part of it works here,",
-        "or is named with what takes its place: accelerators (H), precisions (P), training types (S), environments (E),",
-        "the connector's rules (C) and the tuner (T).",
+        "Interlock grew out of a well-known trainer's accelerator refactor of January 2021. Every part of it works",
+        "here, or is named with what takes its place: accelerators (H), precisions (P), training types (S),",
+        "environments (E), the connector's rules (C) and the tuner (T).",
         "",
         "| row | what | shown by |",
         "| --- | --- | --- |",

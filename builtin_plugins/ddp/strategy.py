@@ -60,7 +60,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
         return WrappedModel(wrapped, optimizers)
 
     def _prepare_in_backward(self, step: nn.Module, wrapped: DistributedDataParallel) -> None:
-        """Get ready to exchange gradients in each backward: the module's own step calls it, and torch is ready after."""
+        """Get ready to exchange gradients in each backward, which the module's own step calls."""
         self._backward_is_inside = True
         step.register_forward_hook(lambda *_: setattr(wrapped, "require_backward_grad_sync", False))
         wrapped.register_forward_hook(lambda *_: setattr(wrapped, "require_backward_grad_sync", True))

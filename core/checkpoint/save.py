@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def save(run: Run, path: str, weights_only: bool, timeout: float) -> None:
-    """Gather the state from all ranks and write it on rank 0, at once or in the background; a rank that serves has nothing to do with it.
+    """Gather the state from all ranks and write it on rank 0, at once or in the background.
+
+    A rank that serves has nothing to do with it.
 
     Raises:
         WaitTimeout: when not every rank comes within ``timeout`` seconds.

@@ -250,6 +250,6 @@ def _refuse_missing(names: list[list[str]]) -> None:
             missing = [name for name in own if name not in theirs]
             if missing:
                 raise InterlockError(
-                    f"the metric object logged as {missing[0]!r} on rank {rank} was not logged on rank {other}, and its "
-                    "compute() waits for every rank\n  hint: give every rank a batch, or log what compute() returns"
+                    f"the metric object logged as {missing[0]!r} on rank {rank} was not logged on rank {other}, and "
+                    "its compute() waits for every rank\n  hint: give every rank a batch, or log what compute() returns"
                 )

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from core.errors import InvalidArgument
 from core.environments import detect_environment
+from core.errors import InvalidArgument
 from core.session import OWN_PARENT, Ranks, session_token
 
 LAUNCHED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
