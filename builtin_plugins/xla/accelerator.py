@@ -27,7 +27,7 @@ class XLAAccelerator(Accelerator):
 
     @hookimpl
     def setup_device(self, ranks: Ranks) -> torch.device:
-        device = torch_xla.device()
+        device: torch.device = torch_xla.device()
         # the device has random numbers of its own, which torch.manual_seed does not reach
         xla_model.set_rng_state(torch.initial_seed() % 2**32, str(device))
         return device
