@@ -24,7 +24,8 @@ def searches(strategy):
     before = everything(trainer, module)
     tuner = Tuner(trainer)
     found["power"] = tuner.scale_batch_size(module, init_val=8)
-    found["again"] = tuner.scale_batch_size(module, init_val=8)
+    if strategy == "ddp":
+        found["again"] = tuner.scale_batch_size(module, init_val=8)
     sweep = tuner.lr_find(module, num_training=12, min_lr=1e-4, early_stop_threshold=None, update_attr=False)
     found["losses"] = sweep.results["loss"]
     module.batch_size = module.hparams["batch_size"] = 2
