@@ -12,6 +12,7 @@ from core.checkpoint.io import read_checkpoint, to_plain
 from core.checkpoint.parts import is_sharded
 from core.errors import CheckpointError
 from core.hyperparameters import simplified
+from core.loops.window import go_on_in_window, gradients_so_far
 
 if TYPE_CHECKING:
     from core.loops.run import Run
@@ -34,7 +35,11 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         inside = trainer.progress.state_dict()["batch"] > 0
         own = loop.position.state_dict(inside) if loop is not None else None
         per_rank = gather_from_ranks(run, own)
-        checkpoint["loop"] = {"progress": trainer.progress.state_dict(), "positions": per_rank}
+        checkpoint["loop"] = {
+            "progress": trainer.progress.state_dict(),
+            "positions": per_rank,
+            "window": gradients_so_far(run),
+        }
         checkpoint["lr_schedulers"] = loop.schedules.state_dict() if loop is not None else None
         checkpoint["plugins"] = {kind: plugin.state_dict() for kind, plugin in run.plugins.items()}
         checkpoint["callbacks"] = {c.state_key: c.state_dict() for c in trainer.callbacks}
@@ -111,6 +116,7 @@ def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str)
     positions = checkpoint["loop"]["positions"]
     if len(positions) == run.ranks.world_size and positions[run.ranks.global_rank] is not None:
         loop.position.load_state_dict(positions[run.ranks.global_rank])
+        go_on_in_window(run, checkpoint["loop"]["window"])
     elif trainer.progress.batch:
         trainer.warn(
             f"checkpoint {path!r} was written inside an epoch by {len(positions)} ranks and is read by "

@@ -102,7 +102,7 @@ def in_windows(
             any batch left, and returns whether all have; the epoch ends on all ranks together.
     """
     if total is None:
-        yield from _read_ahead(batches, window, go_on)
+        yield from _read_ahead(batches, window, done % window, go_on)
         return
     position = done
     for batch in islice(batches, total - done):
@@ -114,12 +114,15 @@ def in_windows(
         raise InterlockError(f"the training loader says it has {total} batches, but it ended after {position}")
 
 
-def _read_ahead(batches: Iterable[Any], window: int, go_on: Callable[[bool], bool] | None) -> Iterator[Micro]:
+def _read_ahead(
+    batches: Iterable[Any], window: int, begun: int, go_on: Callable[[bool], bool] | None
+) -> Iterator[Micro]:
+    """Yield micro-batches of an epoch without a length; ``begun`` of its first window were done before."""
     source = iter(batches)
-    ahead = list(islice(source, window))
+    ahead = list(islice(source, window - begun))
     while ahead if go_on is None else go_on(bool(ahead)):
         following = list(islice(source, window))
         for place, batch in enumerate(ahead, start=1):
             ends = place == len(ahead)
-            yield Micro(batch, len(ahead), ends, ends and not following)
-        ahead = following
+            yield Micro(batch, begun + len(ahead), ends, ends and not following)
+        ahead, begun = following, 0

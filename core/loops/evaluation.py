@@ -53,6 +53,8 @@ class EvaluationLoop:
         works = getattr(run.plugins["accelerator"], "inference_mode", True)
         self._inference = run.trainer.inference_mode and through is None and works
         self._context = run.hooks.forward_context() if run.hooks.changes("forward_context") else None
+        self.when_known: Callable[[], None] | None = None
+        """Called when the metrics are known and before anyone else is told so."""
         self._on_batch_start = run.events.listeners(f"on_{kind}_batch_start")
         self._on_batch_end = run.events.listeners(f"on_{kind}_batch_end")
 
@@ -78,6 +80,8 @@ class EvaluationLoop:
                 if not trainer.sanity_checking:
                     trainer.take(self.results)
                     trainer.log_to_loggers(self.results.epoch_metrics(logger=True))
+            if self.when_known is not None:
+                self.when_known()
             fire(f"on_{kind}_end")
         fire(f"on_{kind}_model_train")
         return Outcome(self.results.by_loader(len(self.loaders)), predictions)

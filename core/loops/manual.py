@@ -56,10 +56,9 @@ class ManualOptimization:
     def _count(self, stepped: bool) -> None:
         progress = self._run.trainer.progress
         progress.global_step += 1
-        loop = self._run.loop
-        if stepped and loop is not None:
-            loop.step.stepped_in_epoch = True
-        if not stepped:
+        if stepped:
+            progress.stepped_in_epoch = True
+        else:
             progress.skipped_steps += 1
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:

@@ -18,18 +18,20 @@ class Progress:
     """Optimizer steps that came due, skipped ones included, so that max_steps is reached in any case."""
     skipped_steps: int = 0
     """Those of them that were skipped because scaled gradients were not finite."""
+    stepped_in_epoch: bool = False
+    """An optimizer has stepped in the running epoch, so that schedulers step at its end."""
     epoch_over: bool = False
     """All batches of the epoch are done, and only its end is left to be told."""
 
     def next_epoch(self) -> None:
         """Go on to the next epoch."""
-        self.epoch, self.batch, self.epoch_over = self.epoch + 1, 0, False
+        self.epoch, self.batch, self.stepped_in_epoch, self.epoch_over = self.epoch + 1, 0, False, False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters in plain types; an epoch that is over counts as the start of the next."""
         state = asdict(self)
         if self.epoch_over:
-            state.update(epoch=self.epoch + 1, batch=0, epoch_over=False)
+            state.update(epoch=self.epoch + 1, batch=0, stepped_in_epoch=False, epoch_over=False)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

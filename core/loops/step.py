@@ -34,8 +34,8 @@ class TrainingStep:
         self.progress = trainer.progress
         self.wrapped = run.wrapped.module
         self.own_step = takes_index(run.module.training_step)  # type: ignore[arg-type]
-        self.stepped_in_epoch = False
-        self._window_starts = True
+        self.window_starts = True
+        """Whether no micro-batch of a window waits for its step."""
         through: Callable[..., Any] = self.own_step if without_wrapper(self.wrapped) else self.wrapped
         self._step = trainer.profiler.wrap("training_step", through)
         self._optimizers = run.setup.optimizers
@@ -93,7 +93,7 @@ class TrainingStep:
         else:
             with self._skip_sync(self.wrapped):
                 outputs = self._forward_backward(batch, index, micro.window)
-        if micro.ends_epoch and self.stepped_in_epoch:
+        if micro.ends_epoch and self.progress.stepped_in_epoch:
             self.schedules.step("epoch", self.run.trainer.callback_metrics, plateau=False)
         self.progress.batch = index + 1
         for listener in self._on_batch_end:
@@ -114,9 +114,9 @@ class TrainingStep:
             return None
         if window > 1:
             loss = loss / window
-        if self._clear_late and self._window_starts:
+        if self._clear_late and self.window_starts:
             self._clear_gradients()
-        self._window_starts = False
+        self.window_starts = False
         for listener in self._on_before_backward:
             listener(loss)
         self._backward(loss)
@@ -153,9 +153,9 @@ class TrainingStep:
     def _count(self, stepped: bool) -> None:
         progress = self.progress
         progress.global_step += 1
-        self._window_starts = True
+        self.window_starts = True
         if stepped:
-            self.stepped_in_epoch = True
+            progress.stepped_in_epoch = True
             if self.schedules.per_step:
                 self.schedules.step("step", self.run.trainer.callback_metrics)
         else:

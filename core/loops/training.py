@@ -38,6 +38,10 @@ class TrainingLoop:
         self.step = TrainingStep(run, self.results, self.schedules)
         self.limits = Limits(run)
         self._limit = trainer.limit_train_batches
+        if evaluation is not None:
+            # a checkpoint that is written when validation is over holds what it did to the schedulers
+            evaluation.when_known = self._step_plateaus
+        self._plateaus_stepped = -1
         self.use_loader(loader)
 
     def use_loader(self, loader: Any) -> None:
@@ -45,6 +49,12 @@ class TrainingLoop:
         trainer = self.run.trainer
         self.loader, self.position = loader, LoaderPosition(loader)
         self.total = self._agreed_total()
+        window = trainer.accumulate_grad_batches
+        if self.total is not None and 0 < self.total < window and self.run.is_rank_zero:
+            trainer.warn(
+                f"accumulate_grad_batches={window} is more than the {self.total} batches of an epoch: "
+                f"each epoch is one window of {self.total}"
+            )
         whole_epochs = trainer.check_val_every_n_epoch is not None
         self._validate_every = validate_every(trainer.val_check_interval, self.total, whole_epochs)
 
@@ -83,7 +93,6 @@ class TrainingLoop:
         run, progress = self.run, self.progress
         trainer, step = run.trainer, self.step
         log_every = trainer.log_every_n_steps
-        step.stepped_in_epoch = False
         set_epoch(self.loader, progress.epoch)
         self.results.reset()
         run.events.fire("on_train_epoch_start")
@@ -138,6 +147,13 @@ class TrainingLoop:
             self.evaluation.run_once()
             self.run.trainer.results = self.results
 
+    def _step_plateaus(self) -> None:
+        """Step the schedulers that look at a metric, once in each epoch that is over."""
+        progress = self.progress
+        if progress.epoch_over and progress.stepped_in_epoch and self._plateaus_stepped != progress.epoch:
+            self._plateaus_stepped = progress.epoch
+            self.schedules.step("epoch", self.run.trainer.callback_metrics, plateau=True)
+
     def _after_epoch(self, whole: bool) -> None:
         """End an epoch; one that was broken off by a limit keeps its position and is not validated."""
         run, trainer, progress = self.run, self.run.trainer, self.progress
@@ -148,8 +164,7 @@ class TrainingLoop:
         every = trainer.check_val_every_n_epoch
         if whole and self._validate_every is None and every is not None and (progress.epoch + 1) % every == 0:
             self._validate()
-        if whole and self.step.stepped_in_epoch:
-            self.schedules.step("epoch", trainer.callback_metrics, plateau=True)
+        self._step_plateaus()
         run.events.fire("on_train_epoch_end")
         # values logged by those hooks belong to the epoch that ends
         trainer.take(self.results)
