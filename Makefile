@@ -5,14 +5,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+XLA_VENV ?= .venv-xla
 BIN := $(VENV)/bin
+# what has commands of its own, for it needs another machine or another torch
+ELSEWHERE := --ignore=tests/gpu --ignore=tests/xla
 SETUP := PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit bench clean
+.PHONY: help demo test lint unit test-gpu test-xla bench clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 demo: ## train on handwritten digits with two processes; results in runs/digits
 	@$(SETUP) examples
@@ -30,13 +33,21 @@ lint: ## ruff and mypy
 unit: export OMP_NUM_THREADS ?= 1
 unit: ## the tests alone
 	@$(SETUP) dev
-	@$(BIN)/pytest -n 2 -q -m "not processes" $(ARGS)
-	@$(BIN)/pytest -q -m processes $(ARGS)
+	@$(BIN)/pytest -n 2 -q -m "not processes" $(ELSEWHERE) $(ARGS)
+	@$(BIN)/pytest -q -m processes $(ELSEWHERE) $(ARGS)
+
+test-gpu: ## the tests that need one CUDA GPU, and the benchmark of a step on it; at most five minutes
+	@$(SETUP) dev
+	@$(BIN)/pytest -q tests/gpu $(ARGS)
+
+test-xla: ## the tests on XLA devices, in an environment of their own of 7 GB (XLA_VENV)
+	@PYTHON="$(PYTHON)" scripts/xla_env.sh "$(XLA_VENV)"
+	@PJRT_DEVICE=CPU $(XLA_VENV)/bin/python -m pytest -q tests/xla $(ARGS)
 
 bench: ## time a training step against a hand-written loop, and against other libraries
 	@$(SETUP) bench
 	@$(BIN)/python benchmarks/step_overhead.py
 	@$(BIN)/python benchmarks/ddp.py
 
-clean: ## remove .venv, caches and runs
-	rm -rf .venv build runs *.egg-info .pytest_cache .mypy_cache .ruff_cache
+clean: ## remove .venv, .venv-xla, caches and runs
+	rm -rf .venv .venv-xla build runs *.egg-info .pytest_cache .mypy_cache .ruff_cache

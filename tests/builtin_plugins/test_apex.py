@@ -133,7 +133,7 @@ def test_parameters(amp, case):
 
 
 def test_order(amp):
-    """apex comes between the move and the wrap, scales each micro-batch, and unscales once per window before the step."""
+    """apex comes between the move and the wrap, scales each micro-batch, and unscales once before each step."""
     trainer(max_epochs=1, accumulate_grad_batches=2).fit(Through(), batches(4))
     assert [("initialize", "Through", "O2", "cpu"), *["scale", "scale", "unscale", "step"] * 2] == amp.EVENTS
 
