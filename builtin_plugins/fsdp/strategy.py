@@ -11,12 +11,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from builtin_plugins.fsdp import state as states
 from builtin_plugins.fsdp.buffers import Buffers
-from builtin_plugins.fsdp.whole import Original
+from builtin_plugins.fsdp.whole import Original, is_sharded
 from builtin_plugins.fsdp.wrap import parts_to_gather
 from core.errors import InterlockError, InvalidArgument
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
@@ -125,7 +124,7 @@ def _dtype(name: str, value: str | None) -> torch.dtype | None:
 
 
 def _refuse_sharded(module: nn.Module) -> None:
-    if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
+    if is_sharded(module):
         raise InterlockError(
             "the module is sharded already, by a run that failed or by its author; build it anew for this run"
         )

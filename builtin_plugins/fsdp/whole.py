@@ -46,6 +46,12 @@ class Original:
             _forget(part)
 
 
+def is_sharded(module: nn.Module) -> bool:
+    """Tell whether some part of the module is under ``fully_shard``, or cut in another way."""
+    marked = any("_is_fsdp_managed_module" in vars(part) for part in module.modules())
+    return marked or any(isinstance(parameter, DTensor) for parameter in module.parameters())
+
+
 def _remove_hooks(part: nn.Module) -> None:
     for hooks in [value for name, value in vars(part).items() if name.endswith("_hooks") and isinstance(value, dict)]:
         for key in [key for key, hook in hooks.items() if _is_of_fsdp(hook)]:
