@@ -20,9 +20,12 @@ TOLERANCE = {"32-true": FLOAT32, "64-true": 1e-12, "bf16-mixed": 2e-3, "bf16-tru
 """The largest difference of a parameter; bfloat16 has 8 bits, and compiled operations round at other places."""
 CASES = [
     Case(),
-    Case("adam", accumulate=3, clip=0.05),
-    Case("two", accumulate=4, clip=0.02, algorithm="value"),
-    *(Case("adam", accumulate=3, clip=0.05, precision=name) for name in ("64-true", "bf16-mixed", "bf16-true")),
+    Case("adam", batches=4, accumulate=3, clip=0.05, epochs=1),
+    Case("two", batches=4, accumulate=4, clip=0.02, algorithm="value"),
+    *(
+        Case("adam", batches=3, accumulate=3, clip=0.05, precision=name)
+        for name in ("64-true", "bf16-mixed", "bf16-true")
+    ),
 ]
 
 
@@ -58,7 +61,7 @@ def test_parameters(case):
 
 def test_launched_process():
     """torch_xla.launch with one process gives the parameters of the loop by hand."""
-    case = Case("adam", accumulate=3, clip=0.05)
+    case = Case(batches=4, accumulate=2, clip=0.05)
     module = Net(case.optimizers)
     on_xla(module, case, "xla_spawn")
     assert furthest(in_host_memory(module), by_hand(case)) <= FLOAT32
