@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from core.checkpoint.io import write_checkpoint
+from core.checkpoint.io import to_plain, write_checkpoint
 from core.data.nested import detach_to_host
 from core.errors import CheckpointError
 
@@ -31,10 +31,10 @@ class BackgroundWriter:
         """Copy ``checkpoint`` to host memory and write it to ``path`` beside the training.
 
         Raises:
-            CheckpointError: when the one before could not be written.
+            CheckpointError: when the one before could not be written, or this one holds what cannot be.
         """
         self.finish()
-        copied = detach_to_host(checkpoint)
+        copied = detach_to_host(to_plain(checkpoint))
         self._thread = threading.Thread(target=self._work, args=(copied, path), name="interlock-checkpoint")
         self._thread.start()
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from core.checkpoint.io import read_checkpoint, to_plain
 from core.checkpoint.parts import is_sharded
-from core.errors import CheckpointError
+from core.errors import CheckpointError, InterlockError
 from core.hyperparameters import simplified
 from core.loops.window import go_on_in_window, gradients_so_far
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from core.loops.run import Run
     from core.loops.training import TrainingLoop
     from core.plan import Plan
 
 FORMAT = 1
+WEIGHTS = ("state_dict",)
+"""The entries that evaluation reads."""
+WHOLE = (*WEIGHTS, "optimizer_states", "loop", "lr_schedulers")
+"""The entries that training goes on from."""
 
 
 def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -> dict[str, Any] | None:
@@ -42,7 +49,7 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         }
         checkpoint["lr_schedulers"] = loop.schedules.state_dict() if loop is not None else None
         checkpoint["plugins"] = {kind: plugin.state_dict() for kind, plugin in run.plugins.items()}
-        checkpoint["callbacks"] = {c.state_key: c.state_dict() for c in trainer.callbacks}
+        checkpoint["callbacks"] = _callback_states(trainer.callbacks)
         datamodule = run.data.datamodule
         if datamodule is not None:
             checkpoint["datamodule"] = datamodule.state_dict()
@@ -59,6 +66,24 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         checkpoint["optimizer_states"] = state["optimizer_states"]
     run.events.fire("on_save_checkpoint", checkpoint)
     return checkpoint
+
+
+def _callback_states(callbacks: Sequence[Any]) -> dict[str, Any]:
+    """Return the states of callbacks by their keys.
+
+    Raises:
+        CheckpointError: when two that have a state share a key, so that one would be lost.
+    """
+    states: dict[str, Any] = {}
+    for callback in callbacks:
+        key, state = callback.state_key, callback.state_dict()
+        if state and states.get(key):
+            raise CheckpointError(
+                f"two callbacks have the state_key {key!r}, and a checkpoint would hold one of them\n"
+                f"  hint: give {type(callback).__name__} a property state_key that tells its instances apart"
+            )
+        states[key] = state or states.get(key, state)
+    return states
 
 
 def gather_from_ranks(run: Run, value: Any) -> list[Any]:
@@ -92,8 +117,8 @@ def read(run: Run, path: str) -> dict[str, Any]:
 
 def restore_weights(run: Run, checkpoint: dict[str, Any], path: str) -> None:
     """Load the weights only; every rank calls it."""
-    _need(checkpoint, ("state_dict",), path)
-    run.hooks.restore_state(run.module, [], {"state_dict": checkpoint["state_dict"]})
+    need(checkpoint, WEIGHTS, path)
+    _restore_state(run, [], checkpoint, path)
 
 
 def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str) -> None:
@@ -102,14 +127,15 @@ def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str)
     Raises:
         CheckpointError: when the file holds weights only, or the optimizers do not fit.
     """
-    _need(checkpoint, ("state_dict", "optimizer_states", "loop", "lr_schedulers"), path)
+    need(checkpoint, WHOLE, path)
     trainer = run.trainer
     run.events.fire("on_load_checkpoint", checkpoint)
     saved, here = len(checkpoint["optimizer_states"]), len(run.setup.optimizers)
     if saved != here:
         raise CheckpointError(f"checkpoint {path!r} holds {saved} optimizers, the module configures {here}")
-    names = ("state_dict", "optimizer_states")
-    run.hooks.restore_state(run.module, run.setup.optimizers, {name: checkpoint[name] for name in names})
+    _compare_groups(run, checkpoint, path)
+    _compare_schedulers(loop, checkpoint, path)
+    _restore_state(run, run.setup.optimizers, checkpoint, path)
     if checkpoint["lr_schedulers"] is not None:
         loop.schedules.load_state_dict(checkpoint["lr_schedulers"])
     trainer.progress.load_state_dict(checkpoint["loop"]["progress"])
@@ -133,6 +159,43 @@ def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str)
             callback.load_state_dict(checkpoint["callbacks"][callback.state_key])
 
 
+def _restore_state(run: Run, optimizers: list[Optimizer], checkpoint: dict[str, Any], path: str) -> None:
+    """Give the strategy what it wrote.
+
+    Raises:
+        CheckpointError: when it does not fit the module.
+    """
+    names = ("state_dict", "optimizer_states") if optimizers else ("state_dict",)
+    try:
+        run.hooks.restore_state(run.module, optimizers, {name: checkpoint[name] for name in names})
+    except InterlockError:
+        raise
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise CheckpointError(f"checkpoint {path!r} does not fit {type(run.module).__name__}: {error}") from error
+
+
+def _compare_groups(run: Run, checkpoint: dict[str, Any], path: str) -> None:
+    for number, (saved, optimizer) in enumerate(
+        zip(checkpoint["optimizer_states"], run.setup.optimizers, strict=True)
+    ):
+        if not isinstance(saved, dict) or "param_groups" not in saved:
+            continue  # a layout of the strategy's own
+        then = [len(group["params"]) for group in saved["param_groups"]]
+        now = [len(group["params"]) for group in optimizer.param_groups]
+        if then != now:
+            raise CheckpointError(
+                f"checkpoint {path!r} does not fit optimizer {number} ({type(optimizer).__name__}): "
+                f"it holds parameter groups of {then} tensors, the module configures groups of {now}"
+            )
+
+
+def _compare_schedulers(loop: TrainingLoop, checkpoint: dict[str, Any], path: str) -> None:
+    if checkpoint["lr_schedulers"] is not None:
+        then, now = len(checkpoint["lr_schedulers"]["schedulers"]), len(loop.schedules.configs)
+        if then != now:
+            raise CheckpointError(f"checkpoint {path!r} holds {then} schedulers, the module configures {now}")
+
+
 def same_plugin(checkpoint: dict[str, Any], plan: Plan, kind: str) -> bool:
     """Tell whether the checkpoint was written by the plugin that the plan has for ``kind``."""
     now: dict[str, Any] = plan.to_dict()[kind]
@@ -154,7 +217,12 @@ def differences(checkpoint: dict[str, Any], plan: Plan) -> list[str]:
     return lines
 
 
-def _need(checkpoint: dict[str, Any], keys: tuple[str, ...], path: str) -> None:
+def need(checkpoint: dict[str, Any], keys: tuple[str, ...], path: str) -> None:
+    """Refuse a checkpoint without what is wanted of it.
+
+    Raises:
+        CheckpointError: naming what is missing.
+    """
     missing = [key for key in keys if key not in checkpoint]
     if missing:
         what = "weights only" if "state_dict" in checkpoint else "no weights"

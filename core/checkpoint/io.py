@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,6 @@ import torch
 from core.errors import CheckpointError
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.Tensor, torch.dtype, torch.Size)
-_READABLE_CONTAINERS = (dict, list, tuple, set, OrderedDict, Counter)
 
 
 def to_plain(value: Any, where: str = "checkpoint") -> Any:
@@ -39,8 +39,8 @@ def to_plain(value: Any, where: str = "checkpoint") -> Any:
     if isinstance(value, list | tuple):
         items = [to_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
-    if type(value) in _READABLE_CONTAINERS:
-        return value
+    if type(value) is set:
+        return {to_plain(item, where) for item in value}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
@@ -110,12 +110,26 @@ def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True, *, 
     try:
         checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=weights_only, mmap=mapped or None)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(f"checkpoint {name!r} holds more than plain types and tensors: {error}") from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise CheckpointError(f"checkpoint {name!r} is damaged or not a checkpoint: {error}") from error
+        raise CheckpointError(_why_not_plain(name, str(error))) from error
+    except Exception as error:  # bytes of any kind can end in an error of any kind
+        what = str(error) or type(error).__name__
+        raise CheckpointError(f"checkpoint {name!r} is damaged or not a checkpoint: {what}") from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f"checkpoint {name!r} holds a {type(checkpoint).__name__}, not a dictionary")
     return checkpoint
+
+
+def _why_not_plain(name: str, text: str) -> str:
+    """Return what to say of a file that torch's safe unpickler does not take; its own text is a page long."""
+    foreign = re.search(r"GLOBAL (\S+)", text)
+    if foreign is None:
+        detail = re.search(r"^Unsupported.*", text, re.MULTILINE)
+        return f"checkpoint {name!r} is damaged or not a checkpoint: {detail[0] if detail else text}"
+    return (
+        f"checkpoint {name!r} holds a {foreign[1]}, which is more than plain types and tensors\n"
+        "  hint: if you trust who wrote it, torch.load(path, weights_only=False) runs the code it brings; "
+        "save what you need of it in plain types"
+    )
 
 
 def _keep_on_host(storage: Any, location: str) -> Any:

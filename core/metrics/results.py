@@ -53,9 +53,8 @@ class Entry:
 
     def add(self, value: Tensor | float, batch_size: int) -> None:
         """Take one value of the epoch; means are weighted by ``batch_size``."""
-        tensor = torch.as_tensor(value)
-        if not tensor.is_floating_point():
-            tensor = tensor.to(torch.get_default_dtype())
+        # sums of many values in 16 or 32 bits would lose the small ones
+        tensor = torch.as_tensor(value, dtype=torch.float64)
         if self.reduce_fx == "mean":
             tensor = tensor * batch_size
             self.weight += batch_size

@@ -13,6 +13,7 @@ from torch import nn
 
 from core.callbacks.events import Events
 from core.checkpoint import read_checkpoint
+from core.checkpoint.content import need
 from core.checkpoint.layout import refuse_other_layout
 from core.data.source import DataSource
 from core.errors import InterlockError, InvalidCombination, WrongType
@@ -164,9 +165,10 @@ class Stage(ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "run": None}
 
-    def _check_checkpoint(self, trainer: Trainer) -> None:
+    def _check_checkpoint(self, trainer: Trainer, keys: tuple[str, ...]) -> None:
         if self.ckpt_path is not None:
             checkpoint = read_checkpoint(self.ckpt_path, mapped=True)
+            need(checkpoint, keys, self.ckpt_path)
             refuse_other_layout(checkpoint, trainer.plan, self.ckpt_path)
 
 

@@ -49,7 +49,7 @@ class EvaluateStage(Stage):
         need_methods(self.module, (f"{kind}_step",), self.what)
         if not self.data.has(kind, self.module):
             raise InterlockError(f"{self.what} has no data: pass dataloaders")
-        self._check_checkpoint(trainer)
+        self._check_checkpoint(trainer, content.WEIGHTS)
 
     def work(self, run: Run) -> Outcome:
         kind, limit = self._evaluation

@@ -35,7 +35,7 @@ class FitStage(Stage):
             raise InterlockError("fit has no training data: pass train_dataloaders, or write train_dataloader()")
         if self.data.given.get("validation") is not None:
             need_methods(self.module, ("validation_step",), "fit with val_dataloaders")
-        self._check_checkpoint(trainer)
+        self._check_checkpoint(trainer, content.WHOLE)
 
     def work(self, run: Run) -> None:
         trainer = run.trainer
