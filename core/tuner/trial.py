@@ -60,15 +60,7 @@ def take_steps(
     Raises:
         InterlockError: when the loader has no batch.
     """
-    trainer = run.trainer
-    loop = run.loop = TrainingLoop(run, _own(loader), None)
-    # a search sets learning rates itself, or does not care
-    loop.schedules = loop.step.schedules = Schedules([], run.module)
-    trainer.results = loop.results
-    loop.step.wrapped.train()
-    run.events.fire("on_fit_start")
-    run.events.fire("on_train_start")
-    done = 0
+    trainer, loop, done = run.trainer, _begin(run, loader), 0
     with trainer.doing("train"), run.router.running(loop.step.own_step):
         while done < count:
             before = done
@@ -90,10 +82,21 @@ def take_steps(
     return done
 
 
+def _begin(run: Run, loader: Any) -> TrainingLoop:
+    """Make a training loop for ``run``, as far as its first epoch."""
+    loop = run.loop = TrainingLoop(run, _own(loader), None)
+    # a search sets learning rates itself, or does not care
+    loop.schedules = loop.step.schedules = Schedules([], run.module)
+    run.trainer.results = loop.results
+    loop.step.wrapped.train()
+    run.events.fire("on_fit_start")
+    run.events.fire("on_train_start")
+    return loop
+
+
 def _pass(run: Run, loop: TrainingLoop, window: int) -> Any:
     """Begin a pass over the loader and return its micro-batches."""
     set_epoch(loop.loader, run.trainer.progress.epoch)
-    loop.step.stepped_in_epoch = False
     loop.results.reset()
     run.events.fire("on_train_epoch_start")
     together = None

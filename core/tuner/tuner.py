@@ -124,15 +124,7 @@ class Tuner:
         """
         if method != "fit":
             raise InvalidArgument(f"method={method!r}: a learning rate is found by 'fit' alone")
-        if not 0 < min_lr < max_lr:
-            raise InvalidArgument(f"min_lr={min_lr} and max_lr={max_lr} must be above 0, the first below the second")
-        search = LearningRateSearch(
-            min_lr,
-            max_lr,
-            whole("num_training", num_training, least=2),
-            choice("mode", mode, ("exponential", "linear")),
-            early_stop_threshold,
-        )
+        search = _learning_rate_search(min_lr, max_lr, num_training, mode, early_stop_threshold)
         names = (attr_name,) if attr_name else LEARNING_RATES
         if hasattr(train_dataloaders, "prepare_data") and hasattr(train_dataloaders, "setup"):
             train_dataloaders, datamodule = None, train_dataloaders
@@ -160,6 +152,17 @@ class Tuner:
         if self._trainer.fast_dev_run:
             self._trainer.warn(f"{what} does nothing under fast_dev_run")
         return bool(self._trainer.fast_dev_run)
+
+
+def _learning_rate_search(
+    min_lr: float, max_lr: float, num_training: int, mode: str, early_stop_threshold: float | None
+) -> LearningRateSearch:
+    if not 0 < min_lr < max_lr:
+        raise InvalidArgument(f"min_lr={min_lr} and max_lr={max_lr} must be above 0, the first below the second")
+    steps = whole("num_training", num_training, least=2)
+    return LearningRateSearch(
+        min_lr, max_lr, steps, choice("mode", mode, ("exponential", "linear")), early_stop_threshold
+    )
 
 
 def only_datamodule(datamodule: Any, *loaders: Any) -> Any:
