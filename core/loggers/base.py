@@ -63,7 +63,7 @@ class Logger(ABC):
         self._version = version
 
     def save(self) -> None:  # noqa: B027  # a logger may write at once
-        """Write what is held back; called when a run is over, and by whoever wants to read."""
+        """Write what is held back; called at the end of each epoch, and when a run is over."""
 
     def finalize(self, status: str) -> None:
         """The run is over: ``status`` is ``"success"`` or ``"failed"``."""
