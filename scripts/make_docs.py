@@ -31,7 +31,7 @@ GROUPS = {
         "sync_batchnorm.kernel",
     ),
     "What a precision brings": ("amp.", "loss_scaling", "weights."),
-    "What the request brings": ("launched.", "session."),
+    "What the request brings": ("devices.one", "launched.", "session."),
     "What a module brings": ("module.",),
     "What a strategy can do": ("",),
 }

@@ -25,6 +25,7 @@ CELLS = list(product(built_in("accelerator"), PRECISIONS, built_in("strategy"), 
 KNOWN_STRATEGIES = {"single_device", "ddp", "ddp_spawn", "ddp_sharded"}
 """Those of which the table says everything on the cpu: all is valid there, but several devices for one."""
 ONE_DEVICE_ONLY = {"single_device"}
+GPU_ONLY = {"apex"}
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +77,11 @@ def test_cell(accelerator, precision, strategy, devices, observed):
 
 @pytest.mark.parametrize(("precision", "strategy", "devices"), sorted({cell[1:] for cell in CELLS}))
 def test_table_of_the_cpu(precision, strategy, devices):
-    """On the cpu every precision goes with every strategy, and one that has one device is refused more."""
+    """On the cpu every precision but those for GPUs goes with every strategy, on as many devices as it has."""
     plan = plan_of("cpu", precision, strategy, devices)
     if strategy in KNOWN_STRATEGIES:
-        assert isinstance(plan, InvalidCombination) == (strategy in ONE_DEVICE_ONLY and devices > 1)
+        refused = precision in GPU_ONLY or (strategy in ONE_DEVICE_ONLY and devices > 1)
+        assert isinstance(plan, InvalidCombination) == refused
 
 
 @pytest.mark.parametrize("cell", CELLS, ids="-".join(["%s"] * 4).__mod__)

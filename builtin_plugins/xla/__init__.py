@@ -15,6 +15,7 @@ DECLARATION = AcceleratorDeclaration(
     aliases=("tpu",),
     provides=(
         "device.xla",
+        "devices.indexed",
         "dtype.float64",
         "dtype.bfloat16",
         "autocast.bfloat16",

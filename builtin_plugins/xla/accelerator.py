@@ -27,7 +27,8 @@ class XLAAccelerator(Accelerator):
 
     @hookimpl
     def setup_device(self, ranks: Ranks) -> torch.device:
-        device: torch.device = torch_xla.device()
+        picked = self.plan.devices
+        device: torch.device = torch_xla.device() if picked is None else torch_xla.device(self.device_index(ranks))
         # the device has random numbers of its own, which torch.manual_seed does not reach
         xla_model.set_rng_state(torch.initial_seed() % 2**32, str(device))
         return device

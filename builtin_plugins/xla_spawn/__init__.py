@@ -31,6 +31,7 @@ DECLARATION = StrategyDeclaration(
     ),
     excludes=(
         Exclude("launched.external", "the launcher has started the processes already; this strategy starts its own"),
+        Exclude("asked.devices.indexed", "torch_xla.launch starts a process for each device of the runtime"),
     ),
     packages=(Package("torch_xla", ">=2.6", extra="xla"),),
     ranks="device",

@@ -19,7 +19,10 @@ DECLARATION = StrategyDeclaration(
         "checkpoint.other_world_size",
     ),
     needs=(Need("spmd", "each batch is one array, which the compiler splits over the devices"),),
-    excludes=(Exclude("launched.external", "one process drives all devices; start the program once, by itself"),),
+    excludes=(
+        Exclude("launched.external", "one process drives all devices; start the program once, by itself"),
+        Exclude("asked.devices.indexed", "the compiler splits batches over all devices of the runtime"),
+    ),
     packages=(Package("torch_xla", ">=2.6", extra="xla"),),
     wraps=("setup_device", "transfer_batch"),
     ranks="run",
