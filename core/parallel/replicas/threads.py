@@ -111,21 +111,23 @@ class _JoinedLoss(torch.autograd.Function):
 
 
 class Threads:
-    """As many threads as replicas, which share the processors that torch may use."""
+    """One thread for each replica, always the same; together they use the processors that torch may use."""
 
     def __init__(self, count: int) -> None:
         before = torch.get_num_threads()
         share = max(1, before // count)
-        self._pool = ThreadPoolExecutor(count, "replica", torch.set_num_threads, (share,))
+        self._replicas = [
+            ThreadPoolExecutor(1, f"replica-{number}", torch.set_num_threads, (share,)) for number in range(count)
+        ]
         started = Barrier(count + 1)
-        for _ in range(count):
-            self._pool.submit(started.wait)
+        for replica in self._replicas:
+            replica.submit(started.wait)
         started.wait()
         torch.set_num_threads(before)  # threads keep the number that they started with
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
         """Run the tasks side by side and return their results; of several errors raise the first replica's."""
-        futures = [self._pool.submit(task) for task in tasks]
+        futures = [replica.submit(task) for replica, task in zip(self._replicas, tasks, strict=False)]
         errors = [future.exception() for future in futures]
         for number, error in enumerate(errors):
             if error is not None:
@@ -136,4 +138,5 @@ class Threads:
 
     def close(self) -> None:
         """End the threads; one that is still at work ends when its task does."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for replica in self._replicas:
+            replica.shutdown(wait=False, cancel_futures=True)
