@@ -66,13 +66,13 @@ class Float16MixedPrecision(AutocastPrecision):
         return self._flag(optimizer)
 
     def _flag(self, optimizer: Optimizer) -> Tensor:
-        """Return the scaler's own flag for ``optimizer``, float32 of shape (1,): above 0 if a gradient is not finite.
+        """Return the scaler's own flag for ``optimizer``, a float32 scalar: above 0 if a gradient is not finite.
 
         It is the tensor that ``update`` reads; torch's sharded scaler for FSDP reaches for the same one.
         """
         flags: dict[torch.device, Tensor] = self.scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
         if not flags:  # no parameter has a gradient on this rank
-            flags[self.device] = torch.zeros(1, device=self.device)
+            flags[self.device] = torch.zeros((), device=self.device)
         return next(iter(flags.values()))
 
     @hookimpl(wrapper=True)
