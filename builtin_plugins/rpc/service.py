@@ -47,6 +47,7 @@ class Service:
         self._shares: dict[str, Share] = {}
         self._lock = threading.RLock()
         self._ready = threading.Event()
+        self._running = False
         self._hooks: Hooks | None = None
         self._device = torch.device("cpu")
         self._timeout = 0.0
@@ -62,14 +63,23 @@ class Service:
             alike: the ranks that hold the same stage of other pipelines.
         """
         self._ready.clear()
+        self.error, self._running = None, True
+        for part in self._parts.values():
+            part.turns = Turns()
         self._hooks, self._device, self._timeout, self._alike = hooks, device, timeout, alike
 
     def ready(self) -> None:
         """Let requests in that run the model: the plugins of this process have their devices."""
         self._ready.set()
 
+    def end(self) -> None:
+        """Go on answering after the run, when a request that fails concerns only who made it."""
+        self._running = False
+
     def failed(self, error: BaseException) -> None:
         """Remember the first error, tell the other ranks, and let no request wait for one that will not come."""
+        if not self._running:
+            return
         if not isinstance(error, TurnLostError) and not is_echo(error):
             self.error = self.error or error
             report_failure(error)

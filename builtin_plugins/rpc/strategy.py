@@ -67,6 +67,7 @@ class RPCStrategy(ProcessPerDeviceStrategy):
         self.names = None if names is None else world.check_names(names, len(names))
         self._sync = True
         self._working = False
+        self._step: DistributedStep | None = None
         self._shares: dict[int, RemoteShares] = {}
         self._scales: dict[int, tuple[float, float | None]] = {}
         self._stand_ins: dict[int, Location] = {}
@@ -131,6 +132,7 @@ class RPCStrategy(ProcessPerDeviceStrategy):
             self.bring_home()
         self._meet_at_end()
         told: T = group.broadcast(outcome, self.device)
+        service().end()
         self._working = False
         return told if self.ranks.serves else outcome
 
@@ -146,7 +148,10 @@ class RPCStrategy(ProcessPerDeviceStrategy):
 
     @hookimpl
     def teardown(self) -> None:
+        if self._step is not None:
+            self._step.close()
         if self._working:
+            service().end()
             world.abandon()
         self._working = False
         super().teardown()
@@ -205,8 +210,8 @@ class RPCStrategy(ProcessPerDeviceStrategy):
             for number, optimizer in enumerate(optimizers):
                 key = f"main{self.ranks.global_rank}/optimizer{number}"
                 self._shares[id(optimizer)] = RemoteShares(optimizer, key, self._stand_ins, self.timeout)
-        self._step = DistributedStep(module, self.timeout)
-        return WrappedModel(self._step, optimizers, module)
+        self._step = step = DistributedStep(module, self.timeout)
+        return WrappedModel(step, optimizers, module)
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
@@ -224,6 +229,7 @@ class RPCStrategy(ProcessPerDeviceStrategy):
     def backward(self, loss: Tensor) -> None:
         if self.own_backward is not None:
             raise InterlockError("the module has a backward of its own, which cannot reach other ranks; leave it out")
+        assert self._step is not None, "the model is wrapped before its first backward"
         self._step.backward(loss, self.remote_scale)
         if self._sync:
             self.exchange_gradients()

@@ -4,7 +4,7 @@ import pytest
 from support import staged_checks as checks
 from support.staged import PARTED, SHARED, Parted
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]  # a job of many cases is one test's set-up
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def test_evaluates_as_one_process(trained):
     checks.check_evaluation(trained, Parted(), 3)
 
 
-def test_resumes_in_a_new_program(trained):
+def test_resumes_under_torchrun(trained, monkeypatch):
     """A new program goes on from the middle of an epoch, dropout included, and from a single device's checkpoint."""
     checks.write_single_checkpoint(trained, Parted("adamw"))
-    checks.run_job("rpc", 3, trained, "resume")
+    checks.run_launched_job(monkeypatch, "rpc", 3, trained, "resume")
     checks.check_resumed(trained, 3, "parts")
 
 

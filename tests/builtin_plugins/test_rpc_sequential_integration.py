@@ -4,7 +4,7 @@ import pytest
 from support import staged_checks as checks
 from support.staged import TRAINED, Staged
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]  # a job of many cases is one test's set-up
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def test_evaluates_as_one_process(trained):
     checks.check_evaluation(trained, Staged(), 4)
 
 
-def test_resumes_in_a_new_program(trained):
+def test_resumes_under_torchrun(trained, monkeypatch):
     """A new program goes on from the middle of an epoch, dropout included, and from a single device's checkpoint."""
     checks.write_single_checkpoint(trained, Staged("adamw"))
-    checks.run_job("rpc_sequential", 4, trained, "resume")
+    checks.run_launched_job(monkeypatch, "rpc_sequential", 4, trained, "resume")
     checks.check_resumed(trained, 4)
 
 

@@ -21,7 +21,15 @@ BREAK = "from support.staged import main\nmain()\n"
 
 def run_job(strategy: str, devices: int, folder: Path, what: str) -> None:
     """Run a job to its good end."""
-    run_script(staged.__file__, strategy, devices, folder, what, timeout=110)
+    run_script(staged.__file__, strategy, devices, folder, what, timeout=220)
+
+
+def run_launched_job(monkeypatch: Any, strategy: str, devices: int, folder: Path, what: str) -> None:
+    """Run a job whose processes torchrun starts, to its good end."""
+    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "lo")
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", devices]
+    run_script("-m", *launcher, staged.__file__, strategy, devices, folder, what, timeout=220)
 
 
 def told(folder: Path, name: str, devices: int) -> list[Any]:
