@@ -88,7 +88,8 @@ def test_skipped_steps(kind):
         trainer = fit(Overflowing(2, kind), watch)
     assert furthest(watch.weights[1], Overflowing(2, kind).state_dict()) == 0
     assert furthest(watch.weights[2], watch.weights[1]) > 0
-    assert watch.rates == [0.05, 0.05, 0.025, 0.0125, 0.00625]
+    # the last batch of the epoch moves the schedule of epochs, too
+    assert watch.rates == [0.05, 0.05, 0.025, 0.0125, 0.003125]
     assert watch.scales == [SCALE / 2, SCALE / 4, SCALE / 4, SCALE / 4, SCALE / 4]
     assert watch.skipped == [1, 2, 2, 2, 2]
     assert (trainer.skipped_steps, trainer.global_step) == (2, 5)
