@@ -95,7 +95,14 @@ def session_token() -> str:
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     prompt = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return "session.script" if path and os.path.isfile(path) and not prompt else "session.interactive"
+    script = bool(path) and os.path.isfile(str(path)) and not prompt
+    return "session.script" if script or imports_script() else "session.interactive"
+
+
+def imports_script() -> bool:
+    """Tell whether multiprocessing has started this process and now imports the script, which is not main yet."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and getattr(process.current_process(), "_inheriting", False)
 
 
 def own_environment(env: Mapping[str, str]) -> LaunchEnvironment | None:

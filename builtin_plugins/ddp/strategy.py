@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from builtin_plugins.ddp.unused import refuse_unused
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
 from core.plugins import WrappedModel, hookimpl
 
@@ -74,6 +75,8 @@ class DDPStrategy(ProcessPerDeviceStrategy):
             wrapped.reducer._rebuild_buckets()
             wrapped.reducer.prepare_for_backward([loss] if unused else [])
         super().backward(loss)
+        if wrapped is not None and not self.find_unused_parameters and not self.static_graph:
+            refuse_unused(wrapped, f"{type(self).__name__}(find_unused_parameters=True)")
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:

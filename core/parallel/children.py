@@ -21,7 +21,7 @@ from core.errors import InterlockError, InvalidArgument, RankFailed
 from core.parallel.command import script_arguments
 from core.parallel.guard import guarded
 from core.parallel.interrupts import InterruptWatch, ignoring_interrupts
-from core.parallel.processes import GRACE, describe_exit, end_all, without_repetition
+from core.parallel.processes import GRACE, LAST_WORDS, describe_exit, end_all, without_repetition
 from core.parallel.rendezvous import Rendezvous, set_current
 from core.parallel.stores import LOOPBACK, host_store, join_store
 from core.session import OWN_PARENT, START_FOLDER, Ranks
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 POLL = 0.1
 """Seconds between two looks at the children."""
-LAST_RESORT = 3.0
+LAST_RESORT = 2.0
 """Seconds after which rank 0 ends itself when it is stuck although the others were ended."""
 EXIT_WAIT = 30.0
 """Seconds that the program waits at its end for children that are still at work."""
@@ -125,10 +125,10 @@ class Children:
 
     def _free_rank_zero(self) -> None:
         """Let rank 0 fail by itself; else end the others, whose sockets it waits on; else end it."""
-        if self._left_run(GRACE):
-            return
         failure = self.rendezvous.first_failure(self._watch_store)
-        self.end(str(failure or "Ctrl-C"), failure.rank if failure else None)
+        if self._left_run(GRACE if failure is None else LAST_WORDS):
+            return
+        self.end(str(failure or "Ctrl-C"))
         if not self._left_run(LAST_RESORT) and not self._handles_error():
             print(f"{failure or 'Ctrl-C'}\nrank 0 does not react and is ended", file=sys.stderr, flush=True)
             os._exit(1)

@@ -12,7 +12,7 @@ from core.parallel.interrupts import ignoring_interrupts
 
 GRACE = 2.0
 """Seconds that processes get to end when they are asked to, before they are killed."""
-LAST_WORDS = 5.0
+LAST_WORDS = 4.0
 """Seconds that the rank that failed gets to say so and to end by itself."""
 
 

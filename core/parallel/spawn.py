@@ -26,7 +26,7 @@ from core.parallel.processes import describe_exit, end_all, without_repetition
 from core.parallel.rendezvous import Rendezvous, set_current
 from core.parallel.stores import LOOPBACK, host_store, join_store
 from core.seed import get_rng_state, set_rng_state
-from core.session import Ranks, end_with_parent
+from core.session import Ranks, end_with_parent, imports_script
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float
 
 
 def _refuse_while_imported() -> None:
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
+    if imports_script():
         raise InterlockError(
             "this script starts a run while it is imported, and every spawned process imports it\n"
             "  hint: put the code that starts the run under `if __name__ == '__main__':`"

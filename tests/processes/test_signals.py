@@ -5,7 +5,7 @@ import signal
 from contextlib import contextmanager
 
 import pytest
-from support.scripts import SOON, Script
+from support.scripts import Script
 
 pytestmark = pytest.mark.processes
 
@@ -42,7 +42,7 @@ def finish(script):
     script.note("signal")
     ended = script.finish()
     assert not ended.left, ended
-    assert ended.seconds_after("signal") < SOON, ended
+    assert ended.soon_after("signal"), ended
     return ended
 
 

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from support.scripts import SOON, run
+from support.scripts import run
 
 pytestmark = pytest.mark.processes
 
@@ -31,7 +31,7 @@ def test_rank_that_skips_fit(tmp_path):
     ended = run(tmp_path, NEVER_COMES, "skips")
     assert ended.status == 1, ended
     assert not ended.left, ended
-    assert ended.seconds_after("child") < SOON, ended
+    assert ended.soon_after("child"), ended
     assert "with exit status 0 before it came to this run of rank 0\n" in ended.err.replace("[rank0]: ", ""), ended
     assert "look for one inside `if rank == 0`" in ended.err, ended
 
@@ -41,7 +41,7 @@ def test_rank_that_never_comes(tmp_path):
     ended = run(tmp_path, NEVER_COMES, "sleeps")
     assert ended.status == 1, ended
     assert not ended.left, ended
-    assert ended.seconds_after("parent") < 5 + SOON, ended
+    assert ended.soon_after("parent", besides=5), ended
     assert "WaitTimeout: rank 0 waited 5 s at 'start of a run with ddp' for rank 1 of 2" in ended.err, ended
 
 

@@ -25,6 +25,11 @@ SOON = 10.0
 """Seconds within which everything is over after something went wrong."""
 
 
+def busy() -> float:
+    """Return by how much this machine has more to do than it has cores; the limits above are for one that is free."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @dataclass
 class Ended:
     """How a script ended."""
@@ -38,6 +43,10 @@ class Ended:
     """Processes that were still there ``SOON`` seconds after the first had ended."""
     at: float
     """When the last process was gone."""
+
+    def soon_after(self, name: str, besides: float = 0.0) -> bool:
+        """Tell whether everything was over soon after the note ``name``, ``besides`` a wait that was asked for."""
+        return self.seconds_after(name) < (SOON + besides) * busy()
 
     def seconds_after(self, name: str) -> float:
         """Return how long after the note ``name`` everything was over."""
@@ -110,7 +119,7 @@ class Script:
 
     def wait_for(self, name: str, seconds: float = 40.0) -> str:
         """Wait for the note ``name`` and return its text."""
-        path, deadline = self.folder / name, time.monotonic() + seconds
+        path, deadline = self.folder / name, time.monotonic() + min(seconds * busy(), 100.0)
         while not path.exists():
             assert time.monotonic() < deadline, f"no note {name!r} came\n{self._err.read_text()}"
             assert self.process.poll() is None, f"it ended without the note {name!r}\n{self._err.read_text()}"
@@ -136,8 +145,8 @@ class Script:
         """Wait for the end, then for all that is left; kill what does not go."""
         status: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = self.process.wait(LIMIT)
-        deadline = time.monotonic() + (SOON if status is not None else 0.0)
+            status = self.process.wait(min(LIMIT * busy(), 110.0))  # before the test itself is ended
+        deadline = time.monotonic() + (SOON * busy() if status is not None else 0.0)
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
         at = time.monotonic()
@@ -167,5 +176,6 @@ def run(folder: Path, text: str, *arguments: object, **settings: object) -> Ende
 def note(name: str, text: object = "") -> None:
     """In a script: write down that something happened, and when."""
     path = Path(os.environ["NOTES"], name)
-    path.with_suffix(".part").write_text(f"{time.monotonic()} {text}")
-    path.with_suffix(".part").rename(path)
+    part = path.with_name(f"{name}.{os.getpid()}")
+    part.write_text(f"{time.monotonic()} {text}")
+    part.rename(path)
