@@ -65,7 +65,9 @@ def test_bfloat16(trained):
 def test_uneven_batch(trained):
     """A batch that four devices cannot share evenly is whole on each: nothing is lost or counted twice."""
     assert not any("devices=" in layout for layout in trained["uneven"]["shardings"])
-    assert trained["uneven"]["metrics"]["val_loss"] == pytest.approx(alone_on_uneven()["val_loss"], abs=TOLERANCE)
+    assert trained["uneven"]["metrics"]["val_loss"] == pytest.approx(
+        float(alone_on_uneven()["val_loss"]), abs=TOLERANCE
+    )
 
 
 def alone_on_uneven():

@@ -16,7 +16,7 @@ from core.registry import get_registry
 
 MAKE = """
 from core import Trainer
-for settings in ({"strategy": "single_device"}, {"strategy": "xla_spawn"}, {"strategy": "xla_spmd", "devices": 4}):
+for settings in ({"strategy": "single_device"}, {"strategy": "xla_spawn", "devices": 1}, {"strategy": "xla_spmd", "devices": 4}):
     print(Trainer(accelerator="xla", logger=False, **settings).plan)
 import torch_xla
 assert not torch_xla._XLAC._xla_runtime_is_initialized()
