@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -31,19 +31,22 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def batch_size_of(batch: Any) -> int:
     """Return the size of the first dimension of the first tensor in ``batch``; 1 when there is none."""
-    if isinstance(batch, Tensor):
-        return batch.shape[0] if batch.ndim else 1
-    items: Any = ()
-    if isinstance(batch, Mapping):
-        items = batch.values()
-    elif isinstance(batch, list | tuple):
-        items = batch
-    elif dataclasses.is_dataclass(batch):
-        items = (getattr(batch, f.name) for f in dataclasses.fields(batch))
-    for item in items:
-        if isinstance(item, Tensor | Mapping | list | tuple):
-            return batch_size_of(item)
-    return 1
+    first = _first_tensor(batch)
+    return first.shape[0] if first is not None and first.ndim else 1
+
+
+def _first_tensor(value: Any) -> Tensor | None:
+    if isinstance(value, Tensor):
+        return value
+    items: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    elif dataclasses.is_dataclass(value):
+        items = (getattr(value, field.name) for field in dataclasses.fields(value))
+    found = map(_first_tensor, items)
+    return next((tensor for tensor in found if tensor is not None), None)
 
 
 def detach_to_host(value: Any) -> Any:
