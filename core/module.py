@@ -34,6 +34,8 @@ class Module(HyperparametersMixin, nn.Module):
     automatic_optimization = True
     """False: ``training_step`` runs backward and the optimizers itself."""
     strict_loading = True
+    # torch.jit looks at every property, and these are there during runs only
+    __jit_unused_properties__ = ("trainer", "logger", "loggers", "current_epoch", "global_step", "global_rank")
 
     @property
     def trainer(self) -> Trainer:
