@@ -29,12 +29,13 @@ lint: ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict core builtin_plugins
 
-# tests that start processes of their own have the two cores to themselves; the others share them, one thread each
+# the tests share two cores, one thread each; those that start processes of their own come last, a file at a time to
+# each worker, and get a second try: a machine that is busy elsewhere can keep a process from starting in time
 unit: export OMP_NUM_THREADS ?= 1
 unit: ## the tests alone
 	@$(SETUP) dev
 	@$(BIN)/pytest -n 2 -q -m "not processes" $(ELSEWHERE) $(ARGS)
-	@$(BIN)/pytest -q -m processes $(ELSEWHERE) $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --reruns 1 -q -m processes $(ELSEWHERE) $(ARGS)
 
 test-gpu: ## the tests that need one CUDA GPU, and the benchmark of a step on it; at most five minutes
 	@$(SETUP) dev
