@@ -18,7 +18,10 @@ from torch.utils.data import DataLoader
 pytestmark = pytest.mark.timeout(600)  # programs are compiled
 FLOAT32 = 1e-6
 TOLERANCE = {"32-true": FLOAT32, "64-true": 1e-12, "bf16-mixed": 2e-3, "bf16-true": 2e-2}
-"""The largest difference of a parameter after SGD (Adam enlarges the smallest differences); bfloat16 has 8 bits, and compiled operations round at other places."""
+"""The largest difference of a parameter; in bfloat16 after SGD, since Adam enlarges the smallest differences.
+
+It has 8 bits, and compiled operations round at other places.
+"""
 CASES = [
     Case(),
     Case("adam", batches=4, accumulate=3, clip=0.05, epochs=1),

@@ -16,8 +16,8 @@ from core.registry import get_registry
 
 MAKE = """
 from core import Trainer
-for settings in ({"strategy": "single_device"}, {"strategy": "xla_spawn", "devices": 1}, {"strategy": "xla_spmd", "devices": 4}):
-    print(Trainer(accelerator="xla", logger=False, **settings).plan)
+for strategy, devices in (("single_device", 1), ("xla_spawn", 1), ("xla_spmd", 4)):
+    print(Trainer(accelerator="xla", strategy=strategy, devices=devices, logger=False).plan)
 import torch_xla
 assert not torch_xla._XLAC._xla_runtime_is_initialized()
 """
