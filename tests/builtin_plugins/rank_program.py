@@ -118,6 +118,28 @@ def go_on(strategy: object, devices: int, path: str) -> float:
     return furthest(dict(module.state_dict()), by_hand(Case("two")))
 
 
+class Manual(Net):
+    """Runs backward and the steps of its two optimizers by itself."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        for optimizer in self.optimizers():
+            optimizer.zero_grad()
+        self.manual_backward(loss)
+        for optimizer in self.optimizers():
+            optimizer.step()
+
+
+def by_itself(strategy: object) -> float:
+    """Train a module that optimizes by itself, and return how far from the loop by hand that ends."""
+    module, trainer = Manual("two"), make_trainer(strategy=strategy, devices=2, max_epochs=2)
+    trainer.fit(module, DataLoader(dataset(10), batch_size=GLOBAL_BATCH // 2))
+    trainer.end_run()
+    return furthest(dict(module.state_dict()), by_hand(Case("two")))
+
+
 def main(strategy: str, output: str, action: str) -> None:
     """Train every case and :class:`Noisy`, or go on with what an earlier set of processes saved."""
     found: dict[str, Any] = {}
@@ -128,6 +150,7 @@ def main(strategy: str, output: str, action: str) -> None:
             trained = {case: with_trainer(case, make(), 2) for case in ELSEWHERE.get(strategy, CASES)}
             if strategy not in ELSEWHERE:
                 save_between_epochs(make(), 2, path.replace(".ckpt", ".epoch.ckpt"))
+            found[name]["manual"] = by_itself(make()) if strategy == "zero" else 0.0
             found[name]["distances"] = {str(case): furthest(state, by_hand(case)) for case, state in trained.items()}
     rank = os.environ.get("RANK", "0")
     Path(f"{output}.{action}.{rank}").write_text(json.dumps(found))

@@ -62,6 +62,7 @@ def test_equals_the_loop_by_hand(found, strategy):
             assert len(variant["distances"]) == len(CASES)
             for case, distance in variant["distances"].items():
                 assert distance <= (2e-4 if "16-mixed" in case else 1e-6), case
+            assert variant["manual"] <= 1e-6
 
 
 @pytest.mark.processes
