@@ -140,6 +140,8 @@ def _scheduler(item: Any, monitor: str | None = None) -> SchedulerConfig:
     known = set(SchedulerConfig.__dataclass_fields__)
     if set(settings) - known:
         raise WrongType(f"a scheduler's dict has unknown keys {sorted(set(settings) - known)}\n  {SHAPES}")
+    if "scheduler" not in settings:
+        raise WrongType(f"a scheduler's dict has the keys {sorted(item)}, but no scheduler\n  {SHAPES}")
     config = SchedulerConfig(**settings)
     if not isinstance(config.scheduler, LRScheduler) and not hasattr(config.scheduler, "step"):
         raise WrongType(f"{config.scheduler!r} is not a learning-rate scheduler\n  {SHAPES}")
