@@ -37,7 +37,8 @@ class Report:
         self.unjudged: list[Row] = []
         self._not_claimed: dict[str, str] = {}
         self._not_looked_at: dict[str, str] = {}
-        self._done: set[str] = set()
+        self._with_check: set[str] = set()
+        self._judged: set[str] = set()
 
     def wants(self, check: Check) -> bool:
         """Tell whether ``check`` is to be done here; if not, keep the reason."""
@@ -56,7 +57,7 @@ class Report:
         if hindrance:
             self._not_looked_at[token or BETWEEN_RANKS] = hindrance
         else:
-            self._done.add(token)
+            self._with_check.add(token)
         return not hindrance
 
     def add(self, item: pytest.Item, report: pytest.TestReport) -> None:
@@ -65,13 +66,14 @@ class Report:
             return
         fact, what_for = fact_of(item)
         token = _check_of(item).claims
+        if not report.skipped:
+            self._judged.add(token)
         if report.passed:
             self.passed.append(Row(fact, what_for))
         elif report.skipped:
             reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
             reason = reason.removeprefix("Skipped: ")
             if reason.startswith(LEFT):
-                self._done.discard(token)
                 self._not_looked_at[token or fact] = reason.removeprefix(LEFT)
             else:
                 self.unjudged.append(Row(fact, what_for, reason))
@@ -105,8 +107,8 @@ class Report:
     @property
     def not_looked_at(self) -> dict[str, str]:
         """What is claimed and no check looked at, with the reason."""
-        seen = {*self._done, *self._not_claimed, *self.setup.tried, f"launch.{self.setup.plan.launch.how}"}
-        unseen = {token: why for token, why in self._not_looked_at.items() if token not in seen}
+        unseen = {token: why for token, why in self._not_looked_at.items() if token not in self._judged}
+        seen = {*self._with_check, *self._not_looked_at, *self.setup.tried, f"launch.{self.setup.plan.launch.how}"}
         for kind in self.setup.named:
             for token in self.setup.declaration(kind).provides:
                 if token not in seen and not token.startswith("device."):

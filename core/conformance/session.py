@@ -25,6 +25,8 @@ def start(config: pytest.Config, names: Mapping[str, str]) -> None:
     Raises:
         pytest.UsageError: when the Trainer would refuse what was named, with its words.
     """
+    if config.getoption("numprocesses", None):
+        raise pytest.UsageError("the kit starts processes of its own and counts on one pytest: run it with -n 0")
     try:
         setup = make_setup(
             get_registry(),
@@ -78,6 +80,8 @@ class KitSession:
             check: Check | None = getattr(getattr(item, "function", None), ATTRIBUTE, None)
             wanted = check is None or (self.report.wants(check) and not _is_empty(item))
             (kept if wanted else left_out).append(item)
+            if config.pluginmanager.hasplugin("timeout"):
+                item.add_marker(pytest.mark.timeout(0))  # the programs have limits of their own
         items[:] = kept
         if left_out:
             config.hook.pytest_deselected(items=left_out)

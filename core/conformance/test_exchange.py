@@ -12,6 +12,7 @@ from core.conformance.checks import cannot_judge, check, lacks, leave
 from core.conformance.judge import Judge
 from core.conformance.probes import MEETING, OPS, contribution
 from core.conformance.programs import Facts
+from core.conformance.setup import Setup
 
 
 @check("strategy", several=True)
@@ -25,7 +26,12 @@ def test_ranks_agree_after_every_step(judge: Judge) -> None:
         lacks(problem)
 
 
-@check("strategy", claims="devices.many", several=True)
+def one_device(setup: Setup) -> str:
+    """Return why there is nothing to see of several devices; "" when there is."""
+    return "this run has one device" if setup.plan.num_devices == 1 else ""
+
+
+@check("strategy", claims="devices.many", hindrance=one_device)
 def test_each_sample_is_read_once(judge: Judge) -> None:
     """Each sample of an epoch is read once, over all ranks together, and every rank takes part."""
     facts = judge.ran("plain")

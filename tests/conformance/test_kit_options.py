@@ -74,6 +74,7 @@ def test_clash(kit):
         ((), "name the plugin to check with --strategy, --accelerator or --precision"),
         (("--strategy", "dpp"), "unknown strategy 'dpp'; did you mean"),
         (("--precision", "16-mixed", "--devices", "0"), "at least 1 is needed"),
+        (("--precision", "16-mixed", "-n", "2"), "run it with -n 0"),
     ],
 )
 def test_usage_errors(kit, arguments, words):
