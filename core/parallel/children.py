@@ -28,7 +28,7 @@ from core.session import OWN_PARENT, START_FOLDER, Ranks
 
 T = TypeVar("T")
 
-POLL = 0.1
+POLL = 0.2
 """Seconds between two looks at the children."""
 LAST_RESORT = 2.0
 """Seconds after which rank 0 ends itself when it is stuck although the others were ended."""
@@ -50,13 +50,13 @@ class Children:
         self._unfinished = False
         self._main = threading.get_ident()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._watcher = threading.Thread(target=self._watch, name="interlock-child-watch", daemon=True)
         atexit.register(self._at_exit)
+        self._watcher.start()
         command = [sys.executable, *script_arguments()]
         with ignoring_interrupts():
             for rank in range(1, world_size):
                 self._processes[rank] = subprocess.Popen(command, env=self._environment(rank, port), cwd=START_FOLDER)
-        self._watcher = threading.Thread(target=self._watch, name="interlock-child-watch", daemon=True)
-        self._watcher.start()
 
     def _environment(self, rank: int, port: int) -> dict[str, str]:
         size = str(self.world_size)

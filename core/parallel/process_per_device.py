@@ -108,7 +108,8 @@ class ProcessPerDeviceStrategy(Strategy):
         self._rendezvous = current()
         # two runs that the ranks take for one would mix their data: the name is part of what they agree on
         point = f"start of a run with {self.plan.strategy.name}"
-        self._rendezvous.meet(point, self.start_timeout)
+        # the first time ranks have to start; later they come from whatever the program did between its runs
+        self._rendezvous.meet(point, self.start_timeout if self._rendezvous.runs == 1 else self.timeout)
         self._owns_group = group.form(self.backend, self._rendezvous, device, self.timeout)
         return device
 

@@ -33,15 +33,17 @@ class Rendezvous:
         store: shared by all ranks.
         ranks: which of them this process is.
         own: whether Interlock started the processes itself, all on this machine.
+
+    :attr:`runs` counts the runs that have begun.
     """
 
     def __init__(self, store: Store, ranks: Ranks, own: bool) -> None:
         self.store, self.ranks, self.own = store, ranks, own
-        self._run = self._meetings = 0
+        self.runs = self._meetings = 0
 
     def begin_run(self) -> None:
         """Start the next run: what an earlier one left in the store is forgotten."""
-        self._run += 1
+        self.runs += 1
         self._meetings = 0
 
     def end_run(self) -> None:
@@ -142,7 +144,7 @@ class Rendezvous:
         return store.check([self._key("done", rank)])
 
     def _key(self, name: str, rank: int | None = None) -> str:
-        return f"run{self._run}/{name}" + ("" if rank is None else f"/{rank}")
+        return f"run{self.runs}/{name}" + ("" if rank is None else f"/{rank}")
 
 
 def _mismatch(fact: str) -> WaitTimeout:

@@ -8,7 +8,7 @@ from support.scripts import run
 pytestmark = pytest.mark.processes
 
 SEVERAL = """
-import json, os, sys
+import json, os, sys, time
 import torch.distributed as dist
 from support.scripts import note
 from support.tiny import Tiny, loader, trainer
@@ -31,10 +31,14 @@ seen.append(dist.get_world_size())
 note(f"rank{rank}", json.dumps(seen))
 if sys.argv[1] == "ends badly" and rank == 1:
     sys.exit(7)
+if sys.argv[1] == "lingers":
+    import core.parallel.children
+    core.parallel.children.EXIT_WAIT = 2.0
+    time.sleep(100 * rank)
 """
 
 
-@pytest.mark.parametrize("end", ["ends well", "ends badly"])
+@pytest.mark.parametrize("end", ["ends well", "ends badly", "lingers"])
 def test_several_runs(tmp_path, end):
     """Runs of several Trainers follow each other in one program, whose status is bad when any rank's is."""
     ended = run(tmp_path, SEVERAL, end)
@@ -46,10 +50,13 @@ def test_several_runs(tmp_path, end):
     if end == "ends well":
         assert ended.status == 0, ended
         assert ended.err == "", ended
-    else:
-        assert ended.status == 1, ended
+        return
+    assert ended.status == 1, ended
+    if end == "ends badly":
         assert "rank 1 of 2 failed after the run: process" in ended.err, ended
         assert "ended with exit status 7" in ended.err, ended
+    else:
+        assert "children were still running 2 s after rank 0 had finished; they were ended" in ended.err, ended
 
 
 CAUGHT = """

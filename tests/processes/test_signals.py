@@ -27,7 +27,7 @@ class Endless(Tiny):
         return super().training_step(batch, batch_idx)
 
 if __name__ == "__main__":
-    trainer(strategy, max_epochs=-1).fit(Endless(), loader(400))
+    trainer(strategy, max_epochs=-1).fit(Endless(), loader(400, int(how == "workers")))
 """
 
 
@@ -67,8 +67,8 @@ def test_ctrl_c(tmp_path, strategy, how):
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_parent_that_is_ended(tmp_path, strategy, number):
-    """When the process that the user started is ended from outside, however rudely, the others end too."""
-    with running(tmp_path, strategy) as (script, _):
+    """When the process that the user started is ended from outside, even killed, ranks and their workers end too."""
+    with running(tmp_path, strategy, "workers" if number == signal.SIGKILL else "trains") as (script, _):
         os.kill(script.process.pid, number)
         assert finish(script).status == -number
 

@@ -29,9 +29,10 @@ class Tiny(Module):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def loader(samples: int = 40) -> DataLoader[Any]:
+def loader(samples: int = 40, workers: int = 0) -> DataLoader[Any]:
     """Return batches of four samples."""
-    return DataLoader(TensorDataset(torch.randn(samples, 4, generator=torch.Generator().manual_seed(1))), batch_size=4)
+    rows = TensorDataset(torch.randn(samples, 4, generator=torch.Generator().manual_seed(1)))
+    return DataLoader(rows, batch_size=4, num_workers=workers)
 
 
 def trainer(strategy: str | object, devices: int = 2, **settings: Any) -> Trainer:
