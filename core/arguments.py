@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -51,6 +52,13 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise InvalidArgument(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
     return str(value)
+
+
+def folder(name: str, value: object) -> str:
+    """Return a folder's path as a string; None is the current folder."""
+    if not isinstance(value, str | os.PathLike | None):
+        raise WrongType(f"{name} must be a path, not {type(value).__name__} {value!r}")
+    return os.getcwd() if value is None else str(os.fspath(value))
 
 
 def duration(name: str, value: object) -> timedelta | None:

@@ -19,7 +19,7 @@ def make_loggers(given: bool | Logger | Sequence[Logger] | None, root: str) -> l
         return []
     loggers: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     for logger in loggers:
-        if not callable(getattr(logger, "log_metrics", None)):
+        if isinstance(logger, type) or not callable(getattr(logger, "log_metrics", None)):
             raise WrongType(f"logger must be a Logger, a list of them, True or False, not {type(logger).__name__}")
     return loggers
 
@@ -38,7 +38,7 @@ def make_callbacks(
     for each in asked:
         callbacks += load_callbacks(each) if isinstance(each, str) else [each]
     for callback in callbacks:
-        if not callable(getattr(callback, "on_train_start", None)):
+        if isinstance(callback, type) or not callable(getattr(callback, "on_train_start", None)):
             raise WrongType(f"callbacks must be Callback objects, not {type(callback).__name__} {callback!r}")
     saving: list[Callback] = [c for c in callbacks if isinstance(c, ModelCheckpoint)]
     if saving and not checkpointing:

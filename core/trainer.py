@@ -164,7 +164,7 @@ class Trainer(Readings):
         self.async_checkpointing = flag("async_checkpointing", async_checkpointing)
         every = "reload_dataloaders_every_n_epochs"
         self.reload_dataloaders_every_n_epochs = whole(every, reload_dataloaders_every_n_epochs, least=0)
-        self.default_root_dir = os.fspath(_or(default_root_dir, os.getcwd()))
+        self.default_root_dir = arguments.folder("default_root_dir", default_root_dir)
         features = Features(
             self.gradient_clip_val,
             self.gradient_clip_algorithm,
