@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -139,6 +140,21 @@ def test_strangers_train_together(environment, folder):
     assert plan["strategy"]["options"]["sync_every"] == 2
     assert plan["precision"]["options"] == {"seed": 3}
     assert "sync_every=2" in answer["shown"]
+
+
+def test_their_pages_run(environment, folder):
+    """What each README shows runs as it stands, and so does the line that puts them together."""
+    pages = [PLUGINS / "README.md", *(PLUGINS / name / "README.md" for name in STRANGERS)]
+    snippets = [
+        snippet for page in pages for snippet in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
+    assert len(snippets) == len(pages)
+    script = folder / "pages.py"
+    script.write_text("\n".join(["from core import Trainer", *snippets]))
+    done = environment.run(script, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for name, (_, plugin) in STRANGERS.items():
+        assert f"{plugin}  [{name} {VERSION}]" in done.stdout
 
 
 @pytest.mark.parametrize("name", STRANGERS)
