@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
+
+main = sys.modules["__main__"]
+if not getattr(main, "__file__", None):
+    main.__file__ = pytest.__file__  # a worker of pytest-xdist comes from -c, but the tests are a script like any other
 
 STRICT = os.environ.get("INTERLOCK_CI") == "1"
 
