@@ -15,18 +15,14 @@ DECLARATION = PrecisionDeclaration(
     provides=("amp.apex", "loss_scaling"),
     needs=(Need("device.cuda", "apex scales and casts CUDA tensors only"),),
     excludes=(
-        Exclude(
-            "sharded.gradients", "apex scales each rank's gradients by itself, and ranks would hold others"
-        ),
+        Exclude("sharded.gradients", "apex scales each rank's gradients by itself, and ranks would hold others"),
         Exclude("sharded.optimizer", "the optimizers are made again, without what apex has put into them"),
         Exclude("asked.optimizer.closure", "an optimizer that evaluates several times a step cannot skip one of them"),
     ),
     packages=(Package("apex", module="apex.amp", known_by="apex.multi_tensor_apply", install=INSTALL),),
     wraps=("wrap_model", "backward"),
     options=(
-        Option(
-            "level", "O2", "O0: float32; O1: operations cast; O2: float16 weights with masters; O3: all float16"
-        ),
+        Option("level", "O2", "O0: float32; O1: operations cast; O2: float16 weights with masters; O3: all float16"),
         Option("loss_scale", None, "the factor of the loss: a number, 'dynamic', or None for what the level has"),
         Option("keep_batchnorm_fp32", None, "whether batch norm stays in float32; None for what the level has"),
     ),

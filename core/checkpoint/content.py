@@ -175,9 +175,7 @@ def _restore_state(run: Run, optimizers: list[Optimizer], checkpoint: dict[str, 
 
 
 def _compare_groups(run: Run, checkpoint: dict[str, Any], path: str) -> None:
-    for number, (saved, optimizer) in enumerate(
-        zip(checkpoint["optimizer_states"], run.setup.optimizers, strict=True)
-    ):
+    for number, (saved, optimizer) in enumerate(zip(checkpoint["optimizer_states"], run.setup.optimizers, strict=True)):
         if not isinstance(saved, dict) or "param_groups" not in saved:
             continue  # a layout of the strategy's own
         then = [len(group["params"]) for group in saved["param_groups"]]
