@@ -17,7 +17,6 @@ from support.reference import GLOBAL_BATCH, Case, Net, by_hand, dataset, furthes
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 
-from builtin_plugins.fsdp.strategy import FSDPStrategy
 from core import Callback, Module
 from core.optim import state_bytes
 
@@ -29,17 +28,26 @@ CASES = (
     Case("adamw", precision="64-true"),
     Case("two", 4, clip=0.5, precision="16-mixed"),
 )
+
+
+def fsdp(**options: Any) -> object:
+    """Return the strategy; every spawned rank imports this file, and only some need to load it."""
+    from builtin_plugins.fsdp.strategy import FSDPStrategy
+
+    return FSDPStrategy(**options)
+
+
 VARIANTS: dict[str, dict[str, Callable[[], object]]] = {
     "fsdp": {
-        "one group": FSDPStrategy,
-        "groups by class": lambda: FSDPStrategy(wrap="Sequential"),
-        "groups by size, kept": lambda: FSDPStrategy(min_params=20, reshard_after_forward=False, checkpoint="sharded"),
+        "one group": fsdp,
+        "groups by class": lambda: fsdp(wrap="Sequential"),
+        "groups by size, kept": lambda: fsdp(min_params=20, reshard_after_forward=False, checkpoint="sharded"),
     },
 }
 ELSEWHERE = {"ddp_sharded_spawn": CASES[2:3], "ddp_fork": CASES}
 """Strategies whose ranks are processes of their own, and what they train: each spawned one takes seconds to start."""
-UNEVEN = 11
-"""Samples to evaluate in batches of two: rank 0 of 2 gets three batches, rank 1 as many, of another size."""
+UNEVEN = 9
+"""Samples to evaluate in batches of two: rank 0 of 2 gets three batches, rank 1 two."""
 
 
 class Noisy(Module):
