@@ -12,7 +12,7 @@ ELSEWHERE := --ignore=tests/gpu --ignore=tests/xla
 SETUP := PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit test-gpu test-xla bench clean
+.PHONY: help demo test lint unit test-long test-gpu test-xla bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -21,7 +21,7 @@ demo: ## train on handwritten digits with two processes; results in runs/digits
 	@$(SETUP) examples
 	@$(BIN)/python examples/digits.py $(ARGS)
 
-test: lint unit ## check the code, then run every test
+test: lint unit ## check the code, then run the tests; those with many processes are in test-long
 
 lint: ## ruff and mypy
 	@$(SETUP) dev
@@ -35,7 +35,12 @@ unit: export OMP_NUM_THREADS ?= 1
 unit: ## the tests alone
 	@$(SETUP) dev
 	@$(BIN)/pytest -n 2 -q -m "not processes" $(ELSEWHERE) $(ARGS)
-	@$(BIN)/pytest -n 2 --dist loadfile --reruns 1 -q -m processes $(ELSEWHERE) $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --reruns 1 -q -m "processes and not long" $(ELSEWHERE) $(ARGS)
+
+test-long: export OMP_NUM_THREADS ?= 1
+test-long: ## the tests of clusters, the kit, strangers' packages and cut models, which start many processes
+	@$(SETUP) dev
+	@$(BIN)/pytest -n 2 --dist loadfile --reruns 1 -q -m long $(ELSEWHERE) $(ARGS)
 
 test-gpu: ## the tests that need one CUDA GPU, and the benchmark of a step on it; at most five minutes
 	@$(SETUP) dev

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,18 @@ if not getattr(main, "__file__", None):
     main.__file__ = pytest.__file__  # a worker of pytest-xdist comes from -c, but the tests are a script like any other
 
 STRICT = os.environ.get("INTERLOCK_CI") == "1"
+
+ROOT = Path(__file__).parent
+LONG = ("clusters", "conformance", "docs", "plugins", "builtin_plugins/test_pipeline", "builtin_plugins/test_rpc")
+"""Where tests that start processes belong to a part of its own: `make test` leaves them to `make test-long`."""
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests of those parts."""
+    for item in items:
+        place = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
+        if place.startswith(LONG) and item.get_closest_marker("processes"):
+            item.add_marker("long")
 
 
 @pytest.hookimpl(wrapper=True)
