@@ -28,6 +28,13 @@ class Judge:
             lacks(told(facts))
         return facts
 
+    def running(self) -> Facts:
+        """Return the facts of plain training; end the check without a verdict when it does not go through."""
+        facts = self.lab.facts("plain")
+        if facts.error:
+            cannot_judge("plain training fails, see the checks about it")
+        return facts
+
     def sound(self) -> Facts:
         """Return the facts of plain training; end the check without a verdict when that is already wrong."""
         facts = self.lab.facts("plain")

@@ -97,7 +97,8 @@ class Report:
             yield line.removeprefix("interlock: "), PLAIN
         yield from _block("passed", self.passed, {"green": True})
         yield from _block("failed", self.failed, {"red": True})
-        yield from _block("not judged, because of another failure", self.unjudged, {"yellow": True})
+        by_reason = sorted(self.unjudged, key=lambda row: row.found)
+        yield from _block("not judged, because of another failure", by_reason, {"yellow": True})
         yield from _table("not claimed", self._not_claimed)
         yield from _table("claimed, and not looked at here", self.not_looked_at)
         if self.folder is not None and (self.failed or self.unjudged):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.conformance.cases import CASES
-from core.conformance.checks import cannot_judge, check, lacks, leave
+from core.conformance.checks import check, lacks, leave
 from core.conformance.judge import Judge
 from core.conformance.probes import MEETING, OPS, contribution
 from core.conformance.programs import Facts
@@ -144,7 +144,7 @@ def test_barrier_waits_for_all(judge: Judge) -> None:
 @check("strategy", several=True)
 def test_barrier_names_who_is_missing(judge: Judge) -> None:
     """A barrier that waits in vain raises WaitTimeout, with its own name and the rank that did not come."""
-    judge.sound()
+    judge.running()
     facts = judge.ran("missing")
     *others, last = range(len(facts.answers))
     for rank in others:
@@ -159,8 +159,7 @@ def test_barrier_names_who_is_missing(judge: Judge) -> None:
 
 def exchanged(judge: Judge) -> Facts:
     """Return the facts of the run in which the ranks exchanged values."""
-    if judge.lab.facts("plain").error:
-        cannot_judge("plain training fails, see the checks about it")
+    judge.running()
     return judge.ran("exchange")
 
 

@@ -22,7 +22,7 @@ def test_a_good_program_ends_well(judge: Judge) -> None:
 @check("strategy")
 def test_a_raising_rank_ends_the_run(judge: Judge) -> None:
     """When the last rank raises in its third step, the program shows the error and ends with a bad exit status."""
-    judge.sound()
+    judge.running()
     ending = judge.lab.facts("raised").ending
     if ending.code is None:
         lacks(str(ending))
@@ -35,7 +35,7 @@ def test_a_raising_rank_ends_the_run(judge: Judge) -> None:
 @check("strategy", several=True)
 def test_a_raising_rank_is_named(judge: Judge) -> None:
     """When a rank raises, the output says which."""
-    judge.sound()
+    judge.running()
     ending = judge.lab.facts("raised").ending
     last = judge.setup.plan.world_size - 1
     if f"rank {last}" not in ending.output:
@@ -45,7 +45,7 @@ def test_a_raising_rank_is_named(judge: Judge) -> None:
 @check("strategy")
 def test_a_raising_rank_leaves_no_process(judge: Judge) -> None:
     """When a rank raises, no process of the run is left."""
-    judge.sound()
+    judge.running()
     ending = judge.lab.facts("raised").ending
     if ending.code is None:
         cannot_judge("the program did not end by itself")

@@ -21,6 +21,7 @@ from core.conformance import probes
 from core.conformance.cases import CASES, Job, read_value
 from core.conformance.model import KitModule, samples_of
 from core.conformance.recorder import Recorder, Saver
+from core.data.nested import detach_to_host
 from core.declarations import KINDS
 from core.discovery import load_object
 from core.registry import get_registry
@@ -73,7 +74,7 @@ def _run(job: Job, place: Path, first: bool) -> None:
     loader = DataLoader(samples_of(case, job.samples), batch_size=job.per_rank)
     trainer.fit(module, loader, ckpt_path=job.resume or None)
     if first:
-        torch.save(dict(module.sequential_module.state_dict()), place / HOME_FILE)
+        torch.save(detach_to_host(dict(module.sequential_module.state_dict())), place / HOME_FILE)
     trainer.end_run()
 
 
