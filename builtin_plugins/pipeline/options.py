@@ -4,6 +4,7 @@ from core.declarations import Exclude, Need, Option
 
 PIPELINE_PROVIDES = (
     "devices.many",
+    "nodes.many",
     "grad_sync.skip",
     "clip.norm",
     "clip.value",

@@ -11,6 +11,7 @@ DECLARATION = StrategyDeclaration(
     api=API,
     provides=(
         "devices.many",
+        "nodes.many",
         "grad_sync.skip",
         "clip.norm",
         "clip.value",

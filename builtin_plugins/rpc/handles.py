@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed import rpc
 
-from builtin_plugins.rpc.service import is_echo, request
+from builtin_plugins.rpc.failures import Failure, is_echo, raise_failure, refuse_silence
+from builtin_plugins.rpc.service import request
 
 touched: set[str] = set()
 """The workers that took part in the forward of this step."""
@@ -70,15 +70,17 @@ def ask_all(requests: Sequence[tuple[str, tuple[Any, ...]]], timeout: float) -> 
 
 
 def wait(future: Any, worker: str) -> Any:
-    """Return what a future brings; an error that only says that the worker is gone says so plainly.
+    """Return what a future brings, or raise what its request raised.
 
     Raises:
         DistError: when the worker is gone.
     """
     try:
-        return future.wait()
+        answer = future.wait()
     except RuntimeError as error:
         if is_echo(error):
-            # a kind of error that the watch over the run takes for the echo of another rank's end
-            raise dist.DistError(f"{worker} does not answer any more: {error}") from error
+            refuse_silence(error, worker)
         raise
+    if isinstance(answer, Failure):
+        raise_failure(answer, worker)
+    return answer

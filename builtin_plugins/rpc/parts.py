@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,17 @@ class _Likeness(nn.Module):
         for name in (*self._parameters, *self._buffers):
             if strict and prefix + name not in state_dict:
                 missing.append(prefix + name)
+
+
+class Pending(NamedTuple):
+    """What a part still computes."""
+
+    future: Any
+    worker: str
+
+    def wait(self) -> Any:
+        """Return the result, or raise what the part raised."""
+        return wait(self.future, self.worker)
 
 
 class RemotePart(_Likeness):
@@ -85,10 +96,10 @@ class RemotePart(_Likeness):
         self._handle.mirror(self)
         return wait(self._handle.run(args, kwargs), self._handle.worker)
 
-    def forward_async(self, *args: Any, **kwargs: Any) -> Any:
-        """Start the module where it lives; return a future."""
+    def forward_async(self, *args: Any, **kwargs: Any) -> Pending:
+        """Start the module where it lives; ``wait()`` of what this returns gives the result."""
         self._handle.mirror(self)
-        return self._handle.run(args, kwargs)
+        return Pending(self._handle.run(args, kwargs), self._handle.worker)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RemotePart:
         """Pass on a change of type; the device is the worker's."""

@@ -19,6 +19,7 @@ from torch.distributed import rpc
 
 from builtin_plugins.pipeline.averaging import average_gradients
 from builtin_plugins.pipeline.layers import layer_tensors
+from builtin_plugins.rpc.failures import Failure, is_echo
 from builtin_plugins.rpc.shares import Share
 from builtin_plugins.rpc.turns import TurnLostError, Turns
 from core.data.nested import detach_to_host, map_tensors
@@ -131,6 +132,8 @@ class Service:
         part = self._part(name)
         with torch.set_grad_enabled(learns):
             given = [arg.to_here(self._timeout) if isinstance(arg, rpc.PyRRef) else arg for arg in args]
+            if any(isinstance(arg, Failure) for arg in given):
+                raise TurnLostError("the part before this one has failed")
             with part.turns.turn(number, self._timeout), self._context(part):
                 moved = map_tensors((tuple(given), kwargs), lambda tensor: tensor.to(self._device))
                 returned = part.module(*moved[0], **moved[1])
@@ -217,11 +220,6 @@ def commit(context: int, scale: float) -> None:
         parameter.grad = scaled if parameter.grad is None else parameter.grad.add_(scaled)
 
 
-def is_echo(error: BaseException) -> bool:
-    """Tell whether the error says only that another process is gone."""
-    return "tensorpipe" in str(error) or "RPC is no longer running" in str(error)
-
-
 _service = Service()
 
 
@@ -231,9 +229,12 @@ def service() -> Service:
 
 
 def request(what: str, *arguments: Any) -> Any:
-    """Answer one request of another rank; a failure of it is the run's failure."""
+    """Answer one request of another rank; a failure of it is the run's failure.
+
+    A failure is an answer too: torch would print what is raised here, also where it only follows from something else.
+    """
     try:
         return getattr(_service, what)(*arguments)
     except BaseException as error:
         _service.failed(error)
-        raise
+        return Failure.of(error)

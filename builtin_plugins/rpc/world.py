@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,8 +23,6 @@ from core.parallel.rendezvous import Rendezvous
 SCHEME = "interlock"
 LEAVE_WAIT = 20.0
 """Seconds that ranks which run the loop wait at the program's end for those that serve."""
-ALONE_WAIT = 5.0
-"""Seconds that leaving alone, after a failure, may take."""
 _NAME = re.compile(r"[A-Za-z0-9_:\-]{1,127}\Z")
 _LOOPBACK_VARIABLES = ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
@@ -68,7 +65,7 @@ class World:
         self.names, self.mains, self.threads, self.timeout = names, mains, threads, timeout
         self._store: Store = PrefixStore("rpc", rendezvous.store)
         self._rank, self._own = rendezvous.ranks.global_rank, rendezvous.own
-        self.left = False
+        self.failed = False
         self._runs = 0
         self._enter(rendezvous.store)
 
@@ -92,28 +89,17 @@ class World:
         return self._runs
 
     def leave(self) -> None:
-        """Leave when all do; called at the end of the program."""
-        if not self.left:
-            self.left = True
-            missing = self._wait_for_all()
-            if missing:
-                print(
-                    f"{self.names[self._rank]} leaves the RPC world without {', '.join(missing)}, "
-                    "which did not come to the end of the program in time",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            _shut_down(graceful=not missing)
-
-    def abandon(self) -> None:
-        """Leave alone, after a failure."""
-        atexit.unregister(self.leave)
-        if not self.left:
-            self.left = True
-            # a request that does not end would keep us here
-            thread = threading.Thread(target=_shut_down, args=(False,), name="interlock-rpc-end", daemon=True)
-            thread.start()
-            thread.join(ALONE_WAIT)
+        """Leave when all do, or alone after a failure; called at the end of the program."""
+        missing = [] if self.failed else self._wait_for_all()
+        if missing:
+            print(
+                f"{self.names[self._rank]} leaves the RPC world without {', '.join(missing)}, "
+                "which did not come to the end of the program in time",
+                file=sys.stderr,
+                flush=True,
+            )
+        with contextlib.suppress(Exception):  # what is left of the world after a failure may say anything
+            rpc.shutdown(graceful=not missing and not self.failed, timeout=LEAVE_WAIT)
 
     def _wait_for_all(self) -> list[str]:
         """Return the names of those that did not come; who serves waits as long as a request may take."""
@@ -130,11 +116,6 @@ class World:
         return [self.names[rank] for rank in missing]
 
 
-def _shut_down(graceful: bool) -> None:
-    with contextlib.suppress(Exception):  # what is left of the world after a failure may say anything
-        rpc.shutdown(graceful=graceful, timeout=LEAVE_WAIT)
-
-
 _world: list[World] = []
 _entrances: list[tuple[Store, int, int]] = []
 
@@ -144,14 +125,14 @@ def enter(rendezvous: Rendezvous, names: tuple[str, ...], mains: int, threads: i
 
     Raises:
         InvalidArgument: when an earlier run of this program entered another one.
-        InterlockError: when it was left because an earlier run failed.
+        InterlockError: when it broke because an earlier run failed.
     """
     if not _world:
         _world.append(World(rendezvous, names, mains, threads, timeout))
     world = _world[-1]
-    if world.left:
+    if world.failed:
         raise InterlockError(
-            "the RPC world of this program was left when an earlier run failed\n  hint: start the program again"
+            "the RPC world of this program broke when an earlier run failed\n  hint: start the program again"
         )
     world.mains = mains
     if world.names != names or world.threads < threads:
@@ -163,9 +144,12 @@ def enter(rendezvous: Rendezvous, names: tuple[str, ...], mains: int, threads: i
 
 
 def abandon() -> None:
-    """Leave the program's RPC world alone, after a failure; a world of one stays, for it can be used again."""
+    """Let nobody use the program's RPC world after a failure; a world of one stays whole.
+
+    It is left at the program's end: who failed has to say so first, and leaving may take its time.
+    """
     if _world and len(_world[-1].names) > 1:
-        _world[-1].abandon()
+        _world[-1].failed = True
 
 
 def _meet_by_store(url: str, **_: object) -> Iterator[tuple[Store, int, int]]:

@@ -112,6 +112,7 @@ class Stage(ABC):
             stack.enter_context(attach(trainer, self.module, self.data.datamodule))
             if ranks.serves:
                 _set_up_device(run)
+                self._add_own_callbacks(trainer)  # not to be called, but to take over what rank 0's come to
                 return run.hooks.conclude(None)  # type: ignore[no-any-return]  # rank 0's outcome
             stack.callback(lambda: self._finish(run, status))
             try:
@@ -134,10 +135,8 @@ class Stage(ABC):
     def _set_up_and_work(self, run: Run) -> Any:
         trainer = run.trainer
         run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
-        own = getattr(self.module, "configure_callbacks", None)
         _set_up_device(run)
-        if callable(own):
-            trainer.add_callbacks(own())
+        if self._add_own_callbacks(trainer):
             run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
         self._prepare_data(run)
         run.events.fire("setup", self.name)
@@ -146,6 +145,13 @@ class Stage(ABC):
         if callable(configure):
             configure()
         return self.work(run)
+
+    def _add_own_callbacks(self, trainer: Trainer) -> bool:
+        """Add the callbacks that the module brings; tell whether it brings any."""
+        own = getattr(self.module, "configure_callbacks", None)
+        if callable(own):
+            trainer.add_callbacks(own())
+        return callable(own)
 
     def _prepare_data(self, run: Run) -> None:
         """Let one process per node prepare data while the others wait."""

@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from builtin_plugins.rpc import DECLARATION, world
+from builtin_plugins.rpc.failures import Failure, is_echo, raise_failure
 from builtin_plugins.rpc.parts import RemotePart
-from builtin_plugins.rpc.service import Service, is_echo
+from builtin_plugins.rpc.service import Service, request
 from builtin_plugins.rpc.shares import Share
 from builtin_plugins.rpc.strategy import RPCStrategy
 from builtin_plugins.rpc.turns import TurnLostError, Turns
@@ -27,7 +28,7 @@ DATA = DataLoader(TensorDataset(torch.ones(8, 6), torch.ones(8, 2)), 8)
 
 def fit(module, devices=2, **options):
     """Begin to train; whatever is refused before processes start is raised here."""
-    trainer = Trainer(accelerator="cpu", strategy=RPCStrategy(**options), devices=devices, **QUIETER)
+    trainer = Trainer(accelerator="cpu", strategy=RPCStrategy(**options), devices=devices, max_epochs=1, **QUIETER)
     try:
         trainer.fit(module, DATA)
     finally:
@@ -67,15 +68,15 @@ def test_refused_before_any_process(options, said):
 
 def test_another_world_needs_another_program(monkeypatch):
     """A run whose names are others than those of the program's world is refused, and so is one after a failure."""
-    there = SimpleNamespace(names=("a", "b"), threads=32, mains=1, left=False)
+    there = SimpleNamespace(names=("a", "b"), threads=32, mains=1, failed=False)
     monkeypatch.setattr(world, "_world", [there])
     assert world.enter(None, ("a", "b"), 2, 16, 1.0) is there
     assert there.mains == 2
     for names, threads in [(("a", "c"), 16), (("a", "b"), 64)]:
         with pytest.raises(InvalidArgument, match="needs a program of its own"):
             world.enter(None, names, 1, threads, 1.0)
-    there.left = True
-    with pytest.raises(InterlockError, match="left when an earlier run failed"):
+    there.failed = True
+    with pytest.raises(InterlockError, match="broke when an earlier run failed"):
         world.enter(None, ("a", "b"), 1, 16, 1.0)
 
 
@@ -140,6 +141,26 @@ def test_failure_is_remembered_and_echoes_are_not():
     assert not is_echo(first)
 
 
+class OwnError(Exception):
+    """Cannot be sent: it takes two arguments and hands one on."""
+
+    def __init__(self, first, second):
+        super().__init__(first)
+
+
+def test_failure_of_a_request_is_raised_where_it_was_made():
+    """What a request raises comes back as it was, its traceback as the cause; what cannot be sent comes as text."""
+    failure = request("state", "nowhere")
+    with pytest.raises(InterlockError, match="no part 'nowhere' here") as raised:
+        raise_failure(failure, "worker1")
+    assert "worker1\nTraceback" in str(raised.value.__cause__)
+    with pytest.raises(RuntimeError, match="OwnError: first"):
+        raise_failure(Failure.of(OwnError("first", "second")), "worker1")
+    gone = Failure.of(RuntimeError("eof (this error originated at tensorpipe/transport)"))
+    with pytest.raises(torch.distributed.DistError, match="worker1 does not answer any more"):
+        raise_failure(gone, "worker1")
+
+
 def test_unknown_part():
     """A request for a part that is not there names those that are."""
     service = Service()
@@ -196,6 +217,8 @@ def test_world_of_one():
     assert list(state)[-4:] == ["trunk.weight", "trunk.bias", "head.weight", "head.bias"]
     assert module.head.weight.untyped_storage().nbytes() == 4
     assert state["head.weight"].abs().sum() > 0
+    features = torch.ones(3, 7)
+    assert torch.equal(module.head.forward_async(features).wait(), module.head(features))
     state["head.weight"] = torch.full((2, 7), 3.0)
     module.load_state_dict(state)
     assert torch.equal(module.state_dict()["head.weight"], torch.full((2, 7), 3.0))

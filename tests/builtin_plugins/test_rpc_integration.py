@@ -36,10 +36,10 @@ def test_evaluates_as_one_process(trained):
     checks.check_evaluation(trained, Parted(), 3)
 
 
-def test_resumes_under_torchrun(trained, monkeypatch):
-    """A new program goes on from the middle of an epoch, dropout included, and from a single device's checkpoint."""
+def test_resumes_on_nodes(trained):
+    """A program on three nodes goes on inside an epoch, dropout included, and from a single device's checkpoint."""
     checks.write_single_checkpoint(trained, Parted("adamw"))
-    checks.run_launched_job(monkeypatch, "rpc", 3, trained, "resume")
+    checks.run_on_nodes("rpc", 3, 3, trained, "resume")
     checks.check_resumed(trained, 3, "parts")
 
 

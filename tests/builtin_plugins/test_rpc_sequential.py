@@ -20,7 +20,9 @@ DATA = DataLoader(TensorDataset(torch.ones(8, 6), torch.ones(8, 2)), 8)
 
 def fit(module, devices=2, **options):
     """Begin to train; whatever is refused before processes start is raised here."""
-    trainer = Trainer(accelerator="cpu", strategy=RPCSequentialStrategy(**options), devices=devices, **QUIETER)
+    trainer = Trainer(
+        accelerator="cpu", strategy=RPCSequentialStrategy(**options), devices=devices, max_epochs=1, **QUIETER
+    )
     try:
         trainer.fit(module, DATA)
     finally:

@@ -38,10 +38,10 @@ def test_evaluates_as_one_process(trained):
     checks.check_evaluation(trained, Staged(), 4)
 
 
-def test_resumes_under_torchrun(trained, monkeypatch):
-    """A new program goes on from the middle of an epoch, dropout included, and from a single device's checkpoint."""
+def test_resumes_on_nodes(trained):
+    """A program on two nodes goes on inside an epoch, dropout included, and from a single device's checkpoint."""
     checks.write_single_checkpoint(trained, Staged("adamw"))
-    checks.run_launched_job(monkeypatch, "rpc_sequential", 4, trained, "resume")
+    checks.run_on_nodes("rpc_sequential", 4, 2, trained, "resume")
     checks.check_resumed(trained, 4)
 
 

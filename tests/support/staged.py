@@ -122,6 +122,9 @@ class Staged(Module):
     def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         return self(batch[0])
 
+    def configure_callbacks(self) -> Callback:
+        return Counter()
+
     def configure_optimizers(self) -> Any:
         return optimizers_of(self.kind, list(self.parameters()))
 
@@ -181,6 +184,16 @@ class Losses(Callback):
         self.values.append(outputs.item())
         if self._save_to and len(self.values) == SAVE_AT:
             trainer.save_checkpoint(self._save_to)
+
+
+class Counter(Callback):
+    """Counts epochs; a module brings it."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def on_train_epoch_end(self, trainer: Trainer, module: nn.Module) -> None:
+        self.epochs += 1
 
 
 class Run(NamedTuple):
@@ -266,7 +279,9 @@ class Job(NamedTuple):
     def trainer(self, options: dict[str, Any], **settings: Any) -> Trainer:
         """Return a Trainer of this job."""
         strategy = make_strategy(self.strategy, **options)
-        return Trainer(accelerator="cpu", strategy=strategy, devices=self.devices, **{**QUIETER, **settings})
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.devices))
+        nodes = {"devices": here, "num_nodes": self.devices // here}
+        return Trainer(accelerator="cpu", strategy=strategy, **{**QUIETER, **nodes, **settings})
 
     def train(self, name: str, run: Run) -> None:
         """Train one case and leave what each rank has."""
@@ -285,6 +300,7 @@ class Job(NamedTuple):
         data = dataset(case.batches)
         trainer.fit(module, DataLoader(data, GLOBAL_BATCH // replicas), DataLoader(data, 5))
         told = {"step": trainer.global_step, "losses": losses.values, "metrics": _numbers(trainer.callback_metrics)}
+        told["epochs"] = [callback.epochs for callback in trainer.callbacks if isinstance(callback, Counter)]
         (self.folder / f"{name}.{trainer.global_rank}.json").write_text(json.dumps(told))
         if self.strategy == "pipeline" or trainer.is_global_zero:
             torch.save(module.state_dict(), self.folder / f"{name}.{trainer.global_rank}.pt")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,26 +14,48 @@ from typing import Any
 import torch
 from support import staged
 from support.reference import Case, dataset, furthest, make_trainer, run_script
-from support.scripts import SOON, run
+from support.scripts import SOON, TESTS, run
 from support.staged import Parted, Run, Staged, by_hand
 from torch.utils.data import DataLoader
 
 TOLERANCE = {"64-true": 1e-12, "bf16-mixed": 2e-2}
 """Largest difference to one process; 1e-6 for all others."""
+LIMIT = 220.0
+"""Seconds that a job may take, on a machine that does other things too."""
 BREAK = "from support.staged import main\nmain()\n"
 
 
 def run_job(strategy: str, devices: int, folder: Path, what: str) -> None:
     """Run a job to its good end."""
-    run_script(staged.__file__, strategy, devices, folder, what, timeout=220)
+    run_script(staged.__file__, strategy, devices, folder, what, timeout=LIMIT)
 
 
-def run_launched_job(monkeypatch: Any, strategy: str, devices: int, folder: Path, what: str) -> None:
-    """Run a job whose processes torchrun starts, to its good end."""
-    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
-        monkeypatch.setenv(name, "lo")
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", devices]
-    run_script("-m", *launcher, staged.__file__, strategy, devices, folder, what, timeout=220)
+def run_on_nodes(strategy: str, devices: int, nodes: int, folder: Path, what: str) -> None:
+    """Run a job as several nodes, each with a torchrun of its own, to its good end."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    lo = dict.fromkeys(("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "lo")
+    paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1"]
+    launcher = ["-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", devices // nodes, *meeting]
+    command = [sys.executable, *launcher, staged.__file__, strategy, devices, folder, what]
+    agents = [
+        subprocess.Popen(
+            [str(word) for word in command],
+            env={**os.environ, **lo, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(nodes)
+    ]
+    try:
+        outputs = [agent.communicate(timeout=LIMIT)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert [agent.returncode for agent in agents] == [0] * nodes, "\n".join(outputs)
 
 
 def told(folder: Path, name: str, devices: int) -> list[Any]:
@@ -51,6 +77,7 @@ def check_metrics(folder: Path, name: str, run: Run, devices: int, replicas: int
     steps = run.case.epochs * -(-run.case.batches // run.case.accumulate)
     assert {rank["step"] for rank in ranks} == {steps}
     assert {len(rank["losses"]) for rank in ranks} == {run.case.epochs * run.case.batches}
+    assert all(rank["epochs"] == [run.case.epochs] for rank in ranks)
     assert len({rank["metrics"]["val_loss"] for rank in ranks}) == 1
     assert {rank["metrics"]["samples"] for rank in ranks} == {8 * run.case.batches}
     if replicas == 1:
