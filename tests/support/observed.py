@@ -66,7 +66,7 @@ class Observer(Callback):
     def __init__(self) -> None:
         self.events: list[str] = []
         self.exchanges = self.skips = False
-        self.steps = 0
+        self.steps = self._step = 0
 
     def setup(self, trainer: Any, module: nn.Module, stage: str) -> None:
         hooks = trainer._run.hooks
@@ -87,8 +87,10 @@ class Observer(Callback):
         _log.clear()
 
     def on_train_batch_end(self, trainer: Any, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if all(parameter.grad is None for parameter in module.parameters()):
+        # inside a window there may be none to see either: fsdp keeps them elsewhere until they are exchanged
+        if trainer.global_step != self._step and all(parameter.grad is None for parameter in module.parameters()):
             _log.append("cleared")
+        self._step = trainer.global_step
 
     def on_train_end(self, trainer: Any, module: nn.Module) -> None:
         self.events, self.steps = list(_log), trainer.global_step
