@@ -54,6 +54,7 @@ bench: ## time a training step against a hand-written loop, and against other li
 	@$(SETUP) bench
 	@$(BIN)/python benchmarks/step_overhead.py
 	@$(BIN)/python benchmarks/ddp.py
+	@$(BIN)/python benchmarks/strategies.py
 
 clean: ## remove .venv, .venv-xla, caches and runs
 	rm -rf .venv .venv-xla build runs *.egg-info .pytest_cache .mypy_cache .ruff_cache
