@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -88,6 +89,7 @@ class Pipeline:
         self._chunks: list[Chunk] = []
         self._step: tuple[Any, ...] = ()
         self._records: list[Record] = []
+        self._uneven: set[int] = set()
 
     def train(self, batch: Any, *rest: Any) -> Tensor:
         """Run forward and backward for one batch, and return its loss; gradients come with the loss's backward."""
@@ -124,12 +126,22 @@ class Pipeline:
         if self.place.is_last:
             with self.entrance.answering(lambda _: output), recording(batch) as record:
                 returned = self.router(batch, *rest)
+            self._check_calls("the step")
             self._records = [record]
         outputs = self._exchange(batch, None, returned).outputs
         return returned if self.place.is_last else map_tensors(outputs, lambda t: t.to(self.place.device))
 
     def _cut(self, batch: Any) -> list[Chunk]:
-        return cut_batch(batch, equal_parts(batch_size_of(batch), self.micro_batches))
+        size = batch_size_of(batch)
+        wanted = min(size, self.micro_batches)
+        parts = equal_parts(size, wanted)
+        if parts < wanted and self.place.is_first and size not in self._uneven:
+            self._uneven.add(size)
+            warnings.warn(
+                f"a batch of {size} samples is cut into {parts} micro-batches, not {wanted}: they have to be equal",
+                UserWarning,
+            )
+        return cut_batch(batch, parts)
 
     def _input(self, batch: Any, *rest: Any) -> Tensor:
         """Return what the user's step gives to the sequential for the whole batch."""
@@ -185,11 +197,14 @@ class Pipeline:
         if loss is None or loss.numel() != 1:
             what = "None" if loss is None else f"a loss of shape {tuple(loss.shape)}"
             raise InterlockError(f"training_step returned {what} for a micro-batch; a pipeline needs a scalar loss")
+        self._check_calls("training_step")
+        return loss.reshape(())
+
+    def _check_calls(self, step: str) -> None:
         if self.entrance.calls != 1:
             raise InterlockError(
-                f"training_step called the sequential {self.entrance.calls} times; in a pipeline it runs once per batch"
+                f"{step} called the sequential {self.entrance.calls} times; in a pipeline it runs once per batch"
             )
-        return loss.reshape(())
 
     def _exchange(self, batch: Any, loss: Tensor | None, outputs: Any = None) -> Report:
         """Let the last stage tell the others about the step, and log on all of them what it logged."""

@@ -11,6 +11,7 @@ from torch.distributed.nn.api.remote_module import RemoteModule
 
 from builtin_plugins.pipeline.layers import placeholder
 from builtin_plugins.rpc.handles import Handle, ask, wait
+from core.data.nested import map_tensors
 from core.errors import InterlockError
 
 TIMEOUT = 600.0
@@ -35,10 +36,11 @@ class Pending(NamedTuple):
 
     future: Any
     worker: str
+    device: torch.device
 
     def wait(self) -> Any:
-        """Return the result, or raise what the part raised."""
-        return wait(self.future, self.worker)
+        """Return the result on the device that the input was on, or raise what the part raised."""
+        return map_tensors(wait(self.future, self.worker), lambda tensor: tensor.to(self.device))
 
 
 class RemotePart(_Likeness):
@@ -93,13 +95,20 @@ class RemotePart(_Likeness):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module where it lives."""
-        self._handle.mirror(self)
-        return wait(self._handle.run(args, kwargs), self._handle.worker)
+        return self.forward_async(*args, **kwargs).wait()
 
     def forward_async(self, *args: Any, **kwargs: Any) -> Pending:
         """Start the module where it lives; ``wait()`` of what this returns gives the result."""
         self._handle.mirror(self)
-        return Pending(self._handle.run(args, kwargs), self._handle.worker)
+        devices: list[torch.device] = []
+
+        def to_host(tensor: Tensor) -> Tensor:
+            devices.append(tensor.device)
+            return tensor.cpu()  # workers know their devices, not those of others
+
+        given = map_tensors((args, kwargs), to_host)
+        future = self._handle.run(*given)
+        return Pending(future, self._handle.worker, devices[0] if devices else torch.empty(0).device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RemotePart:
         """Pass on a change of type; the device is the worker's."""
