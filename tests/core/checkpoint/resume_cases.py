@@ -184,8 +184,13 @@ class SaveAt(Callback):
         self._save(trainer, "validation")
 
 
-def train(scenario: Scenario, folder: Path, strategy: str, devices: int, *, resume: bool) -> dict[str, Any]:
-    """Train a scenario, from its checkpoint on or from the start, and return what can be compared."""
+def train(
+    scenario: Scenario, folder: Path, strategy: str, devices: int, *, resume: bool, start: Path | None = None
+) -> dict[str, Any]:
+    """Train a scenario, from its checkpoint on or from the start, and return what can be compared.
+
+    With ``start`` it goes on from that file and writes its own on the way.
+    """
     torch.manual_seed(99 if resume else 7)
     random.seed(99 if resume else 7)
     np.random.seed(99 if resume else 7)
@@ -197,7 +202,7 @@ def train(scenario: Scenario, folder: Path, strategy: str, devices: int, *, resu
     trainer = make_trainer(strategy=strategy, devices=devices, max_epochs=EPOCHS, callbacks=callbacks, **settings)
     module, size = Learner(scenario.optimizers), BATCH // devices
     validation = DataLoader(Augmented(), size) if scenario.validated else None
-    trainer.fit(module, loader_for(scenario, size), validation, ckpt_path=path if resume else None)
+    trainer.fit(module, loader_for(scenario, size), validation, ckpt_path=path if resume else start)
     found = {
         "losses": module.losses,
         "seen": module.seen,

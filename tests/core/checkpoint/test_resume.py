@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import resume_cases
 import torch
@@ -71,3 +73,17 @@ def test_each_sample_once(runs, strategy, devices, name):
         for number, batch in enumerate(seen):
             epochs[number // per_epoch] += batch
     assert [sorted(epoch) for epoch in epochs] == [list(range(SAMPLES))] * EPOCHS
+
+
+@pytest.mark.parametrize("name", ["mid_epoch", "own_generator", "python_sampler", "inside_window", "stream"])
+def test_resumed_twice(tmp_path, name):
+    """A run that is broken off and goes on twice in one epoch is the unbroken run, bit for bit."""
+    scenario = BY_NAME[name]
+    late = replace(scenario, name="late", batch=9)
+    unbroken = resume_cases.train(scenario, tmp_path, "single_device", 1, resume=False)
+    first = tmp_path / f"{name}-single_device.ckpt"
+    resume_cases.train(late, tmp_path, "single_device", 1, resume=False, start=first)
+    rest = resume_cases.train(late, tmp_path, "single_device", 1, resume=True)
+    assert 0 < len(rest["losses"]) < len(unbroken["losses"]) - EPOCHS * 2
+    assert rest["losses"] == unbroken["losses"][-len(rest["losses"]) :]
+    assert furthest(rest["weights"], unbroken["weights"]) == 0
