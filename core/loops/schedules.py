@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from torch import nn
@@ -21,12 +21,14 @@ class Schedules:
         self.per_step = any(config.interval == "step" for config in configs)
         self._passed = {"step": 0, "epoch": 0}
 
-    def step(self, interval: Literal["step", "epoch"], metrics: Mapping[str, Any], plateau: bool | None = None) -> None:
+    def step(
+        self, interval: Literal["step", "epoch"], metrics: Callable[[], Mapping[str, Any]], plateau: bool | None = None
+    ) -> None:
         """Step the schedulers of ``interval`` that are due.
 
         Args:
             interval: which interval has passed.
-            metrics: where monitored values are looked up.
+            metrics: gives the values that are monitored; they are not read where nobody looks at them.
             plateau: None for all; else only those that look at a metric, or only the others: at the end of an epoch
                 the others step before validation and these after it.
 
@@ -40,20 +42,21 @@ class Schedules:
             if wanted and self._passed[interval] % config.frequency == 0:
                 self._step_one(config, metrics)
 
-    def _step_one(self, config: SchedulerConfig, metrics: Mapping[str, Any]) -> None:
+    def _step_one(self, config: SchedulerConfig, metrics: Callable[[], Mapping[str, Any]]) -> None:
         if not config.reduces_on_plateau:
             if self._own_step is not None:
                 self._own_step(config.scheduler, None)
             else:
                 config.scheduler.step()
             return
-        if config.monitor is not None and config.monitor in metrics:
+        values = metrics()
+        if config.monitor is not None and config.monitor in values:
             if self._own_step is not None:
-                self._own_step(config.scheduler, metrics[config.monitor])
+                self._own_step(config.scheduler, values[config.monitor])
             else:
-                config.scheduler.step(metrics[config.monitor])
+                config.scheduler.step(values[config.monitor])
         elif config.strict:
-            known = ", ".join(sorted(metrics)) or "none"
+            known = ", ".join(sorted(values)) or "none"
             raise InvalidArgument(
                 f"ReduceLROnPlateau monitors {config.monitor!r}, which was not logged; logged: {known}"
             )

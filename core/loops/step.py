@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -94,7 +94,7 @@ class TrainingStep:
             with self._skip_sync(self.wrapped):
                 outputs = self._forward_backward(batch, index, micro.window)
         if micro.ends_epoch and self.progress.stepped_in_epoch:
-            self.schedules.step("epoch", self.run.trainer.callback_metrics, plateau=False)
+            self.schedules.step("epoch", self._metrics, plateau=False)
         self.progress.batch = index + 1
         for listener in self._on_batch_end:
             listener(outputs, batch, index)
@@ -150,6 +150,9 @@ class TrainingStep:
             algorithm = self.run.trainer.gradient_clip_algorithm
             self.run.hooks.clip_gradients(self.wrapped, optimizer, self._clip, algorithm)
 
+    def _metrics(self) -> Mapping[str, Any]:
+        return self.run.trainer.callback_metrics
+
     def _count(self, stepped: bool) -> None:
         progress = self.progress
         progress.global_step += 1
@@ -157,7 +160,7 @@ class TrainingStep:
         if stepped:
             progress.stepped_in_epoch = True
             if self.schedules.per_step:
-                self.schedules.step("step", self.run.trainer.callback_metrics)
+                self.schedules.step("step", self._metrics)
         else:
             progress.skipped_steps += 1
         if not self._clear_late:

@@ -152,7 +152,7 @@ class TrainingLoop:
         progress = self.progress
         if progress.epoch_over and progress.stepped_in_epoch and self._plateaus_stepped != progress.epoch:
             self._plateaus_stepped = progress.epoch
-            self.schedules.step("epoch", self.run.trainer.callback_metrics, plateau=True)
+            self.schedules.step("epoch", lambda: self.run.trainer.callback_metrics, plateau=True)
 
     def _after_epoch(self, whole: bool) -> None:
         """End an epoch; one that was broken off by a limit keeps its position and is not validated."""

@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import (
 )
 from torch.utils.data import DataLoader
 
-from core import Callback
+from core import Callback, Trainer
 from core.errors import InvalidArgument, WrongType
 
 
@@ -179,6 +179,19 @@ def test_steps_are_optimizer_steps():
         lambda module: ([o := sgd(module)], [{"scheduler": halving(o), "interval": "step"}]), accumulate_grad_batches=3
     )
     assert rates == pytest.approx([1e-3 * 0.5**n for n in range(4)])
+
+
+def test_schedules_without_metric(monkeypatch):
+    """Schedules that look at no metric read none: reading one would wait for the device."""
+
+    def read(trainer):
+        raise AssertionError("read")
+
+    monkeypatch.setattr(Trainer, "callback_metrics", property(read))
+    for interval in ("step", "epoch"):
+        settings = {"interval": interval}
+        rates, _, _ = fit(lambda module, how=settings: ([o := sgd(module)], [{"scheduler": halving(o), **how}]))
+        assert min(rates) < 1e-3
 
 
 PLATEAU = {
