@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +16,7 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from core.optim.rebuild import constructor_settings
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
 from core.plugins import WrappedModel, hookimpl
 
@@ -46,12 +46,8 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
 
     def _shard(self, optimizer: Optimizer) -> OSS:
         """Rebuild ``optimizer`` with its state sharded: same class, parameter groups and settings."""
-        kind = type(optimizer)
-        accepted = inspect.signature(kind).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values())
-        # some optimizers keep defaults that their constructor does not take
-        defaults = {key: value for key, value in optimizer.defaults.items() if takes_any or key in accepted}
-        return OSS(optimizer.param_groups, optim=kind, broadcast_fp16=self.broadcast_fp16, **defaults)
+        settings = constructor_settings(optimizer)
+        return OSS(optimizer.param_groups, optim=type(optimizer), broadcast_fp16=self.broadcast_fp16, **settings)
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:
