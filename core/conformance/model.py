@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from core.conformance.cases import OVERFLOWING, Case
+from core.conformance.recorder import loop_ranks
 from core.module import Module
 
 FEATURES, HIDDEN, TARGETS = 6, 8, 3
@@ -75,7 +76,7 @@ class KitModule(Module):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         features, targets, _ = batch
-        if self.raises and self.global_step + 1 == RAISING_STEP and self.global_rank == self.trainer.world_size - 1:
+        if self.raises and self.global_step + 1 == RAISING_STEP and self.global_rank == loop_ranks(self.trainer) - 1:
             raise ValueError(PURPOSE)
         if not self.observed:
             self._observe(features)

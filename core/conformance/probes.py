@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from core.callbacks import Callback
+from core.conformance.recorder import loop_ranks
 from core.errors import WaitTimeout
 from core.trainer import Trainer
 
@@ -76,7 +77,7 @@ def _meet(trainer: Trainer, sign: Path) -> bool:
     """Let the last rank come late; return whether it was there when the barrier let this one go."""
     run = trainer._run
     assert run is not None, "called inside a run"
-    if trainer.global_rank == trainer.world_size - 1:
+    if trainer.global_rank == loop_ranks(trainer) - 1:
         time.sleep(LATE_SECONDS)
         sign.touch()
     run.hooks.barrier(MEETING, PATIENCE)
@@ -92,7 +93,7 @@ class Missing(Trial):
     def _barrier(self, trainer: Trainer) -> str:
         run = trainer._run
         assert run is not None, "called inside a run"
-        ranks = range(trainer.world_size - 1)
+        ranks = range(loop_ranks(trainer) - 1)
         signs = [Path(self.folder, f"rank{rank}-gave-up") for rank in ranks]
         if trainer.global_rank not in ranks:
             deadline = time.monotonic() + PATIENCE

@@ -76,9 +76,9 @@ class Facts:
 
     @property
     def hold_parts(self) -> bool:
-        """Whether ranks read the same samples: each then holds a part of one model, as in a pipeline."""
+        """Whether ranks hold parts of one model: those that read the same samples, and those that run no loop."""
         read = [str(record["batches"]) for record in self.ranks]
-        return len(set(read)) < len(read)
+        return len(set(read)) < len(read) or len(read) < self.job.ranks
 
     @property
     def home(self) -> dict[str, Any]:

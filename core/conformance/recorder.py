@@ -20,6 +20,13 @@ MIDDLE = 4
 MIDDLE_FILE, EPOCH_FILE = "middle.ckpt", "epoch.ckpt"
 
 
+def loop_ranks(trainer: Trainer) -> int:
+    """Return how many ranks run the loop; a strategy may have more, which hold parts of the model and answer."""
+    run = trainer._run
+    assert run is not None, "called inside a run"
+    return run.ranks.world_size
+
+
 def rank_file(folder: Path, rank: int) -> Path:
     """Return where ``rank`` writes what it noted."""
     return folder / f"rank{rank}.pt"
@@ -35,7 +42,7 @@ class Recorder(Callback):
     def on_train_start(self, trainer: Trainer, module: nn.Module) -> None:
         self.facts = {
             "pid": os.getpid(),
-            "world_size": trainer.world_size,
+            "loop_ranks": loop_ranks(trainer),
             "launch": trainer.plan.launch.how,
             "first_step": trainer.global_step,
             "batches": [],
