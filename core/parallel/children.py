@@ -22,7 +22,7 @@ from core.parallel.command import script_arguments
 from core.parallel.guard import guarded
 from core.parallel.interrupts import InterruptWatch, ignoring_interrupts
 from core.parallel.processes import GRACE, LAST_WORDS, describe_exit, end_all, without_repetition
-from core.parallel.rendezvous import Rendezvous, set_current
+from core.parallel.rendezvous import SAME_CALLS, Rendezvous, set_current
 from core.parallel.stores import LOOPBACK, host_store, join_store
 from core.session import OWN_PARENT, START_FOLDER, Ranks
 
@@ -48,7 +48,6 @@ class Children:
         self._interrupts = InterruptWatch()
         self._in_run = threading.Event()
         self._unfinished = False
-        self._main = threading.get_ident()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._watcher = threading.Thread(target=self._watch, name="interlock-child-watch", daemon=True)
         atexit.register(self._at_exit)
@@ -78,7 +77,7 @@ class Children:
         Raises:
             RankFailed: when a child failed first; the children are ended before it is raised.
         """
-        self._error_before = sys.exc_info()[1]
+        self._runner, self._error_before = threading.get_ident(), sys.exc_info()[1]
         self._unfinished = True
         self._in_run.set()
         try:
@@ -116,10 +115,8 @@ class Children:
             if code is not None and not meeting.has_finished(rank, store):
                 how = describe_exit(process.pid, code)
                 if not meeting.has_come(rank, store):
-                    how += (
-                        " before it came to this run of rank 0\n"
-                        "  hint: every rank has to make the same calls; look for one inside `if rank == 0`"
-                    )
+                    how += " before it came to this run of rank 0"
+                    how += f"\n  hint: {SAME_CALLS}" if code == 0 else ""
                 return meeting.post(RankFailed(rank, self.world_size, how), store)
         return meeting.first_failure(store)
 
@@ -141,7 +138,7 @@ class Children:
 
     def _handles_error(self) -> bool:
         """Tell whether rank 0 has its error already, and a callback takes its time with it."""
-        current = sys._current_exceptions().get(self._main)
+        current = sys._current_exceptions().get(self._runner)
         error = current[1] if isinstance(current, tuple) else current  # a tuple before Python 3.12
         return error is not None and error is not self._error_before
 

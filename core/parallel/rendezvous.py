@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore, Store
 from core.errors import RankFailed, WaitTimeout
 from core.session import Ranks
 
+SAME_CALLS = "every rank has to make the same calls; look for one inside `if rank == 0` or `if trainer.is_global_zero`"
 _POLL_SECONDS = (0.001, 0.05)
 
 
@@ -148,8 +149,7 @@ class Rendezvous:
 
 
 def _mismatch(fact: str) -> WaitTimeout:
-    hint = "every rank has to make the same calls; look for one inside `if rank == 0` or `if trainer.is_global_zero`"
-    return WaitTimeout(f"{fact}\n  hint: {hint}")
+    return WaitTimeout(f"{fact}\n  hint: {SAME_CALLS}")
 
 
 _current: list[Rendezvous] = []
