@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from rank_program import ELSEWHERE, UNEVEN, Noisy
 from support.declared import accelerator, registry_of
 from support.reference import make_trainer, run_script
-from support.scripts import SOON, run
+from support.scripts import SOON, TESTS, run
 
 from builtin_plugins.ddp import DECLARATION as DDP
 from builtin_plugins.ddp_fork import DECLARATION as FORK
@@ -21,6 +22,8 @@ from builtin_plugins.sharded_spawn import DECLARATION as SPAWN
 from builtin_plugins.single_device import DECLARATION as SINGLE
 from core.errors import InvalidArgument, InvalidCombination
 from core.request import Request
+
+PATH = {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +87,7 @@ assert runs[0][:3] == runs[1][:3] == ("ddp_fork", "fork", 5), runs
 assert runs[1][3] < runs[0][3]
 print("all is well")
 """
-    ended = run(tmp_path, "", command=[sys.executable, "-c", program])
+    ended = run(tmp_path, "", command=[sys.executable, "-c", program], env=PATH)
     assert ended.status == 0, ended
     assert "all is well" in ended.out, ended
     assert not ended.left, ended
@@ -111,7 +114,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("strategy", [*ELSEWHERE, "zero", "fsdp"])
 def test_rank_that_raises_ends_the_run(tmp_path, strategy):
     """A rank that raises ends all soon and badly, with its traceback, also where others wait for its parts."""
-    ended = run(tmp_path, FAILING, strategy)
+    ended = run(tmp_path, FAILING, strategy, env=PATH)
     assert ended.status == 1, ended
     assert not ended.left, ended
     assert ended.seconds_after("failing") < SOON, ended
