@@ -20,8 +20,10 @@ LONG = ("clusters", "conformance", "docs", "plugins", "builtin_plugins/test_pipe
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests of those parts."""
+    """Mark the tests of those parts, and refuse a name that another worker of the same run would spell otherwise."""
     for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} has an address in its name: give its parameters other ids")
         place = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
         if place.startswith(LONG) and item.get_closest_marker("processes"):
             item.add_marker("long")

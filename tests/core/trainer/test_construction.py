@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 from datetime import timedelta
 
@@ -86,10 +87,16 @@ WRONG_VALUES = {
 UNKNOWN = {"accelerator": ["cdua"], "strategy": ["ddp_shared", "none"], "precision": [8, "fp17", "half"]}
 
 
+def spelled(value):
+    """Return the value as a test's id shows it: without addresses, which differ between the workers of one run."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+
 def cases(table):
     """Return each argument with each of its values."""
     pairs = [(name, value) for name, values in table.items() for value in values]
-    return pytest.mark.parametrize(("name", "value"), pairs, ids=[f"{name}={value!r}"[:50] for name, value in pairs])
+    ids = [spelled(f"{name}={value!r}")[:50] for name, value in pairs]
+    return pytest.mark.parametrize(("name", "value"), pairs, ids=ids)
 
 
 def state_of_the_process():
@@ -162,7 +169,7 @@ def test_unknown_name(name, value):
         {"sync_batchnorm": True, "strategy": "ddp", "devices": 2},
         {"devices": -1},
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_invalid_combination(arguments):
     """What contradicts itself is one InvalidCombination with a reason for each broken rule, and leaves no trace."""
@@ -192,7 +199,7 @@ def test_contradicting_arguments():
         {"max_time": timedelta(hours=1), "max_epochs": -1},
         {"fast_dev_run": True},
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_good_arguments(arguments):
     """Making a Trainer opens no group and no device, starts nothing and sets nothing; it makes a plan."""
