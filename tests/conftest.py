@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 main = sys.modules["__main__"]
 if not getattr(main, "__file__", None):
     main.__file__ = pytest.__file__  # a worker of pytest-xdist comes from -c, but the tests are a script like any other
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell: so would be every child
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRICT = os.environ.get("INTERLOCK_CI") == "1"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 import time
@@ -36,6 +37,7 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
     """
     give_back()
     atexit.register(_end_with_program)
+    _leave_garbage_to_this_process()
     ranks = rendezvous.ranks
     if dist.is_initialized():
         there, wanted = (dist.get_rank(), dist.get_world_size()), (ranks.global_rank, ranks.world_size)
@@ -68,6 +70,20 @@ def give_back() -> None:
     if _ours and dist.is_initialized() and dist.group.WORLD is _ours[-1]:
         dist.destroy_process_group()
     _ours.clear()
+
+
+_left_to_this_process = False
+
+
+def _leave_garbage_to_this_process() -> None:
+    """Let no forked process, such as a loader's worker, collect what it inherits.
+
+    Garbage may hold an earlier run's group, whose end waits for threads that a fork does not copy: for ever.
+    """
+    global _left_to_this_process
+    if not _left_to_this_process and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=gc.freeze)
+        _left_to_this_process = True
 
 
 def _end_with_program() -> None:
