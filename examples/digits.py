@@ -114,6 +114,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--accelerator", default="cpu", help="cpu, cuda, ... or auto (default: %(default)s)")
     add("--strategy", default="ddp_sharded", help="ddp, single_device, ... or auto (default: %(default)s)")
     add("--devices", default="2", help="how many, indices such as 0,1, or auto (default: %(default)s)")
+    add("--num-nodes", type=int, default=1, help="machines that train together (default: %(default)s)")
     add("--precision", default="32-true", help="64-true, bf16-mixed, ... (default: %(default)s)")
     add("--epochs", type=int, default=20, help="times through the training images (default: %(default)s)")
     add("--batch-size", type=int, default=32, help="images per step and process (default: %(default)s)")
@@ -132,6 +133,7 @@ def main() -> None:
             accelerator=args.accelerator,
             strategy=args.strategy,
             devices=args.devices,
+            num_nodes=args.num_nodes,
             precision=args.precision,
             max_epochs=args.epochs,
             log_every_n_steps=5,

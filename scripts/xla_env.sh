@@ -37,7 +37,7 @@ if ! { [ -f "$stamp" ] && [ "$(state)" = "$(cat "$stamp")" ] && "$folder/bin/pyt
     echo "installing torch_xla into $folder; this takes a few minutes (log: $log)" >&2
     install "torch==2.9.*" "torch_xla==2.9.*"
     install "pluggy>=1.7" "importlib-metadata>=6.0" "packaging>=22" "rich>=13" numpy "setuptools>=77" wheel \
-        "pytest>=8" "pytest-timeout>=2.2"
+        "pytest>=8" "pytest-timeout>=2.2" "scikit-learn>=1.3" "matplotlib>=3.7"
     state >"$stamp"
 fi
 

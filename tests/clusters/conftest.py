@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hosts import available, two_hosts
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("train_job.py")
@@ -41,3 +42,13 @@ def reference(tmp_path_factory):
 def end_of():
     """Read what rank 0 wrote at the end of a job."""
     return lambda folder: json.loads(Path(folder, "end.json").read_text())
+
+
+@pytest.fixture
+def hosts():
+    """Two hosts that can reach each other."""
+    reason = available()
+    if reason:
+        pytest.skip(reason)
+    with two_hosts() as pair:
+        yield pair

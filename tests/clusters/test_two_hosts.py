@@ -9,20 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hosts import available, two_hosts
 
 JOB = Path(__file__).with_name("train_job.py")
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def hosts():
-    """Two hosts that can reach each other."""
-    reason = available()
-    if reason:
-        pytest.skip(reason)
-    with two_hosts() as pair:
-        yield pair
 
 
 def torchrun(host, rank, master, folder, *options):
