@@ -101,7 +101,8 @@ class Script:
         variables = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+            # the project before its tests: the folder tests/core would pass for the package
+            "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
             "NOTES": str(folder),
             "SCRIPT_MARK": self._mark,
             **(env or {}),
