@@ -74,6 +74,10 @@ class LaunchEnvironment:
         address, port: where rank 0 can be reached.
         tokens: what the launcher brings to a request; ``launched.external`` says that it started all processes.
         requeue: a command that puts the job back into the queue, for schedulers that warn before they end it.
+        job: what the scheduler calls the job, the same when it runs again; needed with ``requeue``.
+
+    Raises:
+        InvalidArgument: when ``requeue`` is given without ``job``.
     """
 
     name: str
@@ -83,6 +87,14 @@ class LaunchEnvironment:
     port: int = 0
     tokens: tuple[str, ...] = ()
     requeue: tuple[str, ...] = ()
+    job: str = ""
+
+    def __post_init__(self) -> None:
+        if self.requeue and not self.job:
+            raise InvalidArgument(
+                f"environment {self.name!r} says how a job is queued again, but not which job this is\n"
+                "  hint: give job= with requeue=, so that no other job goes on from this one's checkpoint"
+            )
 
     @property
     def external(self) -> bool:

@@ -16,7 +16,7 @@ from core.data.source import DataSource
 from core.errors import InterlockError
 from core.instances import split_instances, with_plugins
 from core.loggers import Logger
-from core.loops.preemption import path_to_go_on_from
+from core.loops.preemption import FITS, path_to_go_on_from
 from core.loops.progress import Progress
 from core.past import refuse_past
 from core.profilers import Profiler, make_profiler
@@ -185,6 +185,8 @@ class Trainer(Readings):
         self.callbacks = make_callbacks(callbacks, checkpointing, bar, summary, trying)
         self.progress = Progress()
         self.should_stop = False
+        self.fit_number = 0
+        """Which fit of the program the newest was, from 1."""
         self.results: Results | None = None
         self._start_readings()
 
@@ -232,7 +234,8 @@ class Trainer(Readings):
         """
         self.should_stop = False
         given, datamodule = _data(datamodule, train=train_dataloaders, validation=val_dataloaders)
-        path = path_to_go_on_from(self.default_root_dir) or self._checkpoint_path(ckpt_path)
+        self.fit_number = next(FITS)
+        path = self._path_of_queued_job(ckpt_path) or self._checkpoint_path(ckpt_path)
         self._start(FitStage(model, DataSource(given, datamodule), path))
         run = self._run
         if run is not None and run.loop is not None and run.loop.limits.preempted:
@@ -325,6 +328,14 @@ class Trainer(Readings):
 
         if self.is_global_zero:
             remove(self._run, os.fspath(filepath))
+
+    def _path_of_queued_job(self, given: object) -> str | None:
+        """Return where a job that was queued again goes on from, and say so; None for any other."""
+        path = path_to_go_on_from(self.default_root_dir, self.fit_number)
+        if path is not None and self.is_global_zero:
+            instead = f", not from ckpt_path={os.fspath(given)!r}" if isinstance(given, str | os.PathLike) else ""
+            print(f"the job was queued again: going on from {path}{instead}", flush=True)
+        return path
 
     def _checkpoint_path(self, given: str | os.PathLike[str] | None) -> str | None:
         """Return the path that ``"best"`` and ``"last"`` stand for, and any other as it is."""

@@ -53,7 +53,7 @@ def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
     reason = f"started by SLURM job {job} (SLURM_NTASKS={tasks}, SLURM_NNODES={nodes})"
     tokens = ("launched.external", "launched.slurm")
     requeue = ("scontrol", "requeue", job)
-    return LaunchEnvironment("slurm", reason, ranks, _address(env), _port(env, job), tokens, requeue)
+    return LaunchEnvironment("slurm", reason, ranks, _address(env), _port(env, job), tokens, requeue, job)
 
 
 def _address(env: Mapping[str, str]) -> str:

@@ -1,11 +1,13 @@
 """Jobs that a scheduler warns before it ends them: save between two steps, go back into the queue, go on from there.
 
 A scheduler that does so tells its environment plugin the command to queue a job again. The signal only sets a flag;
-all ranks look at it together after an optimizer step, so that the checkpoint is whole.
+all ranks look at it together after an optimizer step, so that the checkpoint is whole. Its name holds the job and
+which fit of the program it was: another job in the same folder, and another fit of this one, do not go on from it.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import subprocess
@@ -23,7 +25,9 @@ from core.errors import InterlockError
 if TYPE_CHECKING:
     from core.loops.run import Run
 
-PATTERN = "requeued_{}.ckpt"
+PATTERN = "requeued_job{}_fit{}_{}.ckpt"
+FITS = itertools.count(1)
+"""Numbers the fits of this program: a job that runs again runs the same ones in the same order."""
 TRIES, SECONDS = 3, 30.0
 """How often the scheduler is asked to queue the job again, and how long it may take each time."""
 
@@ -62,7 +66,7 @@ class Preemption:
             InterlockError: on rank 0, when the scheduler does not take the job back.
         """
         trainer = self._run.trainer
-        path = str(trainer.broadcast(str(next_path(trainer.default_root_dir))))
+        path = str(trainer.broadcast(str(next_path(trainer.default_root_dir, trainer.fit_number))))
         trainer.save_checkpoint(path)
         if self._run.writer is not None:
             self._run.writer.finish()
@@ -92,21 +96,26 @@ def queue_again(command: tuple[str, ...]) -> None:
     raise InterlockError(f"{' '.join(command)!r} failed {TRIES} times: {said}")
 
 
-def numbered(folder: str) -> dict[int, Path]:
-    """Return the checkpoints of earlier warnings in ``folder``, by their numbers."""
-    pattern = re.compile(PATTERN.format(r"(\d+)").replace(".ckpt", r"\.ckpt"))
-    matches = {path: pattern.fullmatch(path.name) for path in Path(folder).glob(PATTERN.format("*"))}
+def numbered(folder: str, fit: int) -> dict[int, Path]:
+    """Return the checkpoints in ``folder`` of earlier warnings in this job's fit number ``fit``, by their numbers."""
+    pattern = re.compile(re.escape(_name(fit, "#")).replace(r"\#", r"(\d+)"))
+    matches = {path: pattern.fullmatch(path.name) for path in Path(folder).glob("requeued_*.ckpt")}
     return {int(match[1]): path for path, match in matches.items() if match}
 
 
-def next_path(folder: str) -> Path:
+def next_path(folder: str, fit: int) -> Path:
     """Return the path for the checkpoint of the next warning."""
-    return Path(folder, PATTERN.format(max(numbered(folder), default=0) + 1))
+    return Path(folder, _name(fit, max(numbered(folder, fit), default=0) + 1))
 
 
-def path_to_go_on_from(folder: str) -> str | None:
-    """Return the newest checkpoint of a warning, in a job that its scheduler may queue again; None at a first start."""
+def _name(fit: int, number: object) -> str:
+    job = re.sub(r"[^\w.-]", "-", detect_environment().job)  # a scheduler may number parts of a job with other signs
+    return PATTERN.format(job, fit, number)
+
+
+def path_to_go_on_from(folder: str, fit: int) -> str | None:
+    """Return the newest checkpoint of a warning in this fit, in a job that was queued again; None at a first start."""
     if not detect_environment().requeue:
         return None
-    found = numbered(folder)
+    found = numbered(folder, fit)
     return str(found[max(found)]) if found else None

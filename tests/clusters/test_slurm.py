@@ -92,7 +92,8 @@ def test_a_job_that_is_warned_is_queued_again_and_goes_on(slurm, tmp_path):
     for rank in (0, 1):
         assert losses(broken, rank) == losses(whole, rank)
     assert out.read_text().count("queued the job again") == 1
-    assert [path.name for path in broken.glob("*.ckpt")] == ["requeued_1.ckpt"]
+    assert [path.name for path in broken.glob("*.ckpt")] == [f"requeued_job{number}_fit1_1.ckpt"]
+    assert out.read_text().count("the job was queued again: going on from") == 1
 
 
 def _lines(folder):
