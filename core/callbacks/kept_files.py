@@ -33,6 +33,11 @@ class KeptFiles:
             return True
         return self._rank(score) < self._rank(self.scores[self.worst])
 
+    @property
+    def next_to_go(self) -> str:
+        """The file that the next one puts out; "" where there is room."""
+        return self.worst if 0 < self.size <= len(self.scores) else ""
+
     def add(self, path: str, score: float | None) -> list[str]:
         """Take a file, and return those that have to give way."""
         self.scores.pop(path, None)

@@ -271,7 +271,8 @@ class ModelCheckpoint(Callback):
                 return Decision(error=error)
             score = float(metrics[self.monitor])
         if top and self.kept.wants(score):
-            path = self._path(trainer, self.filename)
+            gives_way = self.kept.next_to_go
+            path = self._path(trainer, self.filename, own="" if self._is_resumed(trainer, gives_way) else gives_way)
         links_to_nothing = self.save_last == "link" and not path and self.save_top_k != 0
         if self.save_last and not links_to_nothing:
             last = self._path(trainer, self.CHECKPOINT_NAME_LAST, own=self.last_model_path)
@@ -309,11 +310,13 @@ class ModelCheckpoint(Callback):
 
     def _remove(self, trainer: Trainer, path: str, *still_used: str) -> None:
         """Remove a file of this callback; the one that the run was resumed from is the user's to remove."""
-        resumed = trainer.ckpt_path
-        theirs = resumed is not None and os.path.abspath(resumed) == os.path.abspath(path)
         folder = os.path.abspath(self.dirpath or "")
-        if path not in still_used and not theirs and os.path.abspath(path).startswith(folder + os.sep):
+        if path not in still_used and not self._is_resumed(trainer, path) and os.path.abspath(path).startswith(folder + os.sep):
             trainer.remove_checkpoint(path)
+
+    def _is_resumed(self, trainer: Trainer, path: str) -> bool:
+        resumed = trainer.ckpt_path
+        return bool(path) and resumed is not None and os.path.abspath(resumed) == os.path.abspath(path)
 
     def _tell_loggers(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:

@@ -164,6 +164,15 @@ def test_versions_where_a_name_is_taken(tmp_path):
     assert len(names(tmp_path)) == 6
 
 
+@pytest.mark.parametrize(("top_k", "left"), [(1, ["best.ckpt"]), (2, ["best-v1.ckpt", "best.ckpt"])])
+def test_a_better_one_takes_the_name_of_what_it_puts_out(tmp_path, top_k, left):
+    """A name that does not change is the name of the best file however often a better one comes."""
+    scores = [0.5, 0.4, 0.3, 0.6, 0.2, 0.1]
+    checkpoint = trained(tmp_path, scores, filename="best", monitor="val/score", save_top_k=top_k, MAX_EPOCHS=6)
+    assert names(tmp_path) == left
+    assert read_checkpoint(checkpoint.best_model_path)["epoch"] == 5
+
+
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
