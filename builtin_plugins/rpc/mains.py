@@ -22,7 +22,7 @@ class MainsMeeting(Rendezvous):
     """The meeting points of the ranks that run the loop; a failure of any rank ends the waiting."""
 
     def __init__(self, whole: Rendezvous, run: int, ranks: Ranks) -> None:
-        super().__init__(PrefixStore(f"mains{run}", whole.store), ranks, whole.own)
+        super().__init__(PrefixStore(f"mains{run}", whole.store), ranks, whole.network)
         self._whole = whole
 
     def first_failure(self, store: Store | None = None) -> RankFailed | None:

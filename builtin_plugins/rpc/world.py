@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import re
 import sys
 import time
@@ -18,13 +17,14 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, rpc
 
 from core.errors import InterlockError, InvalidArgument
+from core.parallel.networks import sockets_over
 from core.parallel.rendezvous import Rendezvous
 
 SCHEME = "interlock"
 LEAVE_WAIT = 20.0
 """Seconds that ranks which run the loop wait at the program's end for those that serve."""
 _NAME = re.compile(r"[A-Za-z0-9_:\-]{1,127}\Z")
-_LOOPBACK_VARIABLES = ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+_NETWORK_VARIABLES = ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 def default_names(world_size: int) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class World:
     ) -> None:
         self.names, self.mains, self.threads, self.timeout = names, mains, threads, timeout
         self._store: Store = PrefixStore("rpc", rendezvous.store)
-        self._rank, self._own = rendezvous.ranks.global_rank, rendezvous.own
+        self._rank, self._network = rendezvous.ranks.global_rank, rendezvous.network
         self.failed = False
         self._runs = 0
         self._enter(rendezvous.store)
@@ -75,7 +75,7 @@ class World:
             init_method=f"{SCHEME}://", rpc_timeout=self.timeout, num_worker_threads=self.threads
         )
         before = shared.timeout  # type: ignore[attr-defined]  # init_rpc sets it to that of requests
-        with _on_loopback() if self._own else contextlib.nullcontext(), warnings.catch_warnings():
+        with sockets_over(self._network, *_NETWORK_VARIABLES), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about its own use of its own group
             rpc.init_rpc(  # type: ignore[no-untyped-call]
                 self.names[self._rank], rank=self._rank, world_size=len(self.names), rpc_backend_options=options
@@ -157,15 +157,3 @@ def _meet_by_store(url: str, **_: object) -> Iterator[tuple[Store, int, int]]:
 
 
 dist.register_rendezvous_handler(SCHEME, _meet_by_store)  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Keep the sockets of a self-started run on the loopback device, unless the user chose one."""
-    added = [name for name in _LOOPBACK_VARIABLES if name not in os.environ and sys.platform.startswith("linux")]
-    os.environ.update(dict.fromkeys(added, "lo"))
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]

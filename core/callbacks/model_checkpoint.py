@@ -311,7 +311,11 @@ class ModelCheckpoint(Callback):
     def _remove(self, trainer: Trainer, path: str, *still_used: str) -> None:
         """Remove a file of this callback; the one that the run was resumed from is the user's to remove."""
         folder = os.path.abspath(self.dirpath or "")
-        if path not in still_used and not self._is_resumed(trainer, path) and os.path.abspath(path).startswith(folder + os.sep):
+        if (
+            path not in still_used
+            and not self._is_resumed(trainer, path)
+            and os.path.abspath(path).startswith(folder + os.sep)
+        ):
             trainer.remove_checkpoint(path)
 
     def _is_resumed(self, trainer: Trainer, path: str) -> bool:

@@ -43,7 +43,7 @@ class Children:
         self.world_size = world_size
         self.ended_because: str | None = None
         store, port = host_store(start_timeout)
-        self.rendezvous = set_current(Rendezvous(store, Ranks(0, 0, 0, world_size, world_size), own=True))
+        self.rendezvous = set_current(Rendezvous(store, Ranks(0, 0, 0, world_size, world_size)))
         self._watch_store = join_store(LOOPBACK, port, start_timeout)  # a client serves one thread at a time
         self._interrupts = InterruptWatch()
         self._in_run = threading.Event()

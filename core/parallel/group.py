@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import os
-import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from core.errors import InvalidArgument
 from core.hookspecs import ReduceOp
+from core.parallel.networks import sockets_over
 from core.parallel.rendezvous import Rendezvous
 from core.plugins.strategy import to_float_if_integer
 
@@ -47,7 +45,7 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
                 "process group that the program has formed\n  hint: leave it to the strategy to form the group"
             )
         return False
-    with _loopback_only() if rendezvous.own else contextlib.nullcontext():
+    with sockets_over(rendezvous.network, "GLOO_SOCKET_IFNAME"):
         dist.init_process_group(
             backend,
             store=rendezvous.group_store(),
@@ -93,20 +91,6 @@ def _end_with_program() -> None:
     """
     give_back()
     time.sleep(THREADS_LET_GO)
-
-
-@contextlib.contextmanager
-def _loopback_only() -> Iterator[None]:
-    """Keep gloo's sockets of a self-started run on the loopback device, unless the user chose one."""
-    name = "GLOO_SOCKET_IFNAME"
-    if name in os.environ or not sys.platform.startswith("linux"):
-        yield
-        return
-    os.environ[name] = "lo"
-    try:
-        yield
-    finally:
-        del os.environ[name]
 
 
 def reduce(tensor: Tensor, op: ReduceOp) -> Tensor:

@@ -71,7 +71,7 @@ class ProcessPerDeviceStrategy(Strategy):
         return children_for(world_size, self.start_timeout).run(run)
 
     def _run_alone(self, run: Callable[[Ranks], T]) -> T:
-        with using(Rendezvous(dist.HashStore(), Ranks(), own=True)):
+        with using(Rendezvous(dist.HashStore(), Ranks())):
             return run(Ranks())
 
     def _refuse_mixed(self, environment: LaunchEnvironment) -> None:
@@ -95,7 +95,7 @@ class ProcessPerDeviceStrategy(Strategy):
 
     def _join_parent(self, ranks: Ranks) -> Rendezvous:
         store = join_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), self.start_timeout)
-        return Rendezvous(store, ranks, own=True)
+        return Rendezvous(store, ranks)
 
     def with_sync_batchnorm(self, module: nn.Module) -> nn.Module:
         """Return ``module``, its batch-norm layers replaced by synchronised ones if the request asks for it."""

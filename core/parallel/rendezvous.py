@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from torch.distributed import PrefixStore, Store
 
 from core.errors import RankFailed, WaitTimeout
+from core.parallel.networks import LOOPBACK_DEVICE
 from core.session import Ranks
 
 SAME_CALLS = "every rank has to make the same calls; look for one inside `if rank == 0` or `if trainer.is_global_zero`"
@@ -33,13 +34,13 @@ class Rendezvous:
     Args:
         store: shared by all ranks.
         ranks: which of them this process is.
-        own: whether Interlock started the processes itself, all on this machine.
+        network: the network device between the ranks, None to leave it to the backend.
 
     :attr:`runs` counts the runs that have begun.
     """
 
-    def __init__(self, store: Store, ranks: Ranks, own: bool) -> None:
-        self.store, self.ranks, self.own = store, ranks, own
+    def __init__(self, store: Store, ranks: Ranks, network: str | None = LOOPBACK_DEVICE) -> None:
+        self.store, self.ranks, self.network = store, ranks, network
         self.runs = self._meetings = 0
 
     def begin_run(self) -> None:

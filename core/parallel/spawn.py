@@ -76,7 +76,7 @@ def run_spawned(run: Callable[[Ranks], T], world_size: int, start_timeout: float
     payload = _pickled((run, get_rng_state())) if method == "spawn" else b""
     inherited = run if method == "fork" else None
     store, port = host_store(start_timeout)
-    rendezvous = Rendezvous(store, Ranks(0, 0, 0, world_size, world_size), own=True)
+    rendezvous = Rendezvous(store, Ranks(0, 0, 0, world_size, world_size))
     rendezvous.begin_run()
     processes: dict[int, Spawned] = {}
 
@@ -164,7 +164,7 @@ def _child(
     end_with_parent(os.getppid())
     if inherited is not None:
         torch.set_num_threads(1)  # OpenMP's threads are not copied, and work shared with them would wait for ever
-    rendezvous = set_current(Rendezvous(join_store(LOOPBACK, port, start_timeout), ranks, own=True))
+    rendezvous = set_current(Rendezvous(join_store(LOOPBACK, port, start_timeout), ranks))
 
     def work(ranks: Ranks) -> bytes:
         if inherited is not None:

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore
 
+from core.parallel.networks import network_between
 from core.parallel.rendezvous import Rendezvous
-from core.session import LaunchEnvironment
+from core.session import LaunchEnvironment, end_with_parent
 
 LOOPBACK = "127.0.0.1"
 
@@ -40,6 +41,8 @@ def join_external(environment: LaunchEnvironment, timeout: float) -> Rendezvous:
     """Meet the peers that a launcher started, at the address that it gave."""
     ranks = environment.ranks
     assert ranks is not None, "a launcher that started all processes numbered them"
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_parent(os.getppid())  # the agent: where it is killed, nobody else ends its workers
     agent_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     store = TCPStore(
         environment.address,
@@ -51,4 +54,6 @@ def join_external(environment: LaunchEnvironment, timeout: float) -> Rendezvous:
     )
     # an elastic launcher keeps its store over restarts: the keys of a former attempt must not be met again
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Rendezvous(PrefixStore(f"interlock/attempt{attempt}", store), ranks, own=False)
+    return Rendezvous(
+        PrefixStore(f"interlock/attempt{attempt}", store), ranks, network_between(ranks, environment.address)
+    )

@@ -36,10 +36,11 @@ def with_our_python(environment: dict[str, str]) -> dict[str, str]:
     return {**environment, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
 
 
-def test_plan_is_shown():
+def test_plan_is_shown(tmp_path):
     """The page's first lines make a Trainer and print who starts the processes."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    (tmp_path / "train.py").write_text(code)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert "start" in done.stdout, done.stderr
 
 

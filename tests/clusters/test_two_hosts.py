@@ -20,7 +20,7 @@ def torchrun(host, rank, master, folder, *options):
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1"),
         *(f"--master-addr={master.address}", "--master-port=29511", JOB, folder, *options),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": host.device}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return host.popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -16,7 +16,7 @@ from core.session import Ranks
 def ranks():
     """Return the meeting places of two ranks, the second already in its first run."""
     store = HashStore()
-    both = [Rendezvous(store, Ranks(rank, rank, 0, 2, 2), own=True) for rank in (0, 1)]
+    both = [Rendezvous(store, Ranks(rank, rank, 0, 2, 2)) for rank in (0, 1)]
     both[1].begin_run()
     return both
 
@@ -72,7 +72,7 @@ def test_child_is_silent_about_others(ranks):
     """A watched rank ends without a word for what another rank or Ctrl-C did, and speaks for itself."""
     with pytest.raises(ValueError, match="mine"):
         guarded_child(raising(ValueError("mine")), ranks[0])
-    other = Rendezvous(ranks[0].store, ranks[1].ranks, own=True)
+    other = Rendezvous(ranks[0].store, ranks[1].ranks)
     with pytest.raises(SystemExit, match="1"):
         guarded_child(raising(RuntimeError("echo")), other)
     with pytest.raises(SystemExit, match="1"):

@@ -14,7 +14,7 @@ from core.session import Ranks
 def ranks():
     """Return the meeting places of two ranks in their first run."""
     store = HashStore()
-    both = [Rendezvous(store, Ranks(rank, rank, 0, 2, 2), own=True) for rank in (0, 1)]
+    both = [Rendezvous(store, Ranks(rank, rank, 0, 2, 2)) for rank in (0, 1)]
     for one in both:
         one.begin_run()
     return both
