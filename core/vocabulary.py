@@ -63,6 +63,8 @@ VOCABULARY = MappingProxyType(
         "sharded.gradients": "each rank holds the gradients of its own part only",
         "sharded.optimizer": "each rank holds the optimizer state of its own part only",
         "sharded.parameters": "each rank holds its own part of the parameters only",
+        "steps.equal": "ranks step on equal gradients, or on parts of the same, so their weights stay equal",
+        "steps.global": "every step equals one of a single process on the samples of all ranks together",
         "sync_batchnorm": "batch-norm statistics are computed over all ranks",
         # what the request brings
         "devices.one": "a single device on a single node is asked for",

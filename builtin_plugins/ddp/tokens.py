@@ -8,6 +8,8 @@ DDP_PROVIDES = (
     "grad_sync.skip",
     "clip.norm",
     "clip.value",
+    "steps.equal",
+    "steps.global",
     "sync_batchnorm",
     "optimizer.closure",
     "optimizer.many",

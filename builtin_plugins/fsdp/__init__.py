@@ -13,6 +13,8 @@ DECLARATION = StrategyDeclaration(
     provides=(
         "devices.many",
         "nodes.many",
+        "steps.equal",
+        "steps.global",
         "grad_sync.skip",
         "clip.norm",
         "clip.value",

@@ -5,6 +5,8 @@ from core.declarations import Exclude, Need, Option
 PIPELINE_PROVIDES = (
     "devices.many",
     "nodes.many",
+    "steps.equal",
+    "steps.global",
     "grad_sync.skip",
     "clip.norm",
     "clip.value",

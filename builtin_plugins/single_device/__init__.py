@@ -9,6 +9,8 @@ DECLARATION = StrategyDeclaration(
     api=API,
     aliases=("single",),
     provides=(
+        "steps.equal",
+        "steps.global",
         "grad_sync.skip",
         "clip.norm",
         "clip.value",

@@ -10,6 +10,8 @@ DECLARATION = StrategyDeclaration(
     aliases=("tpu_spawn",),
     provides=(
         "devices.many",
+        "steps.equal",
+        "steps.global",
         "grad_sync.skip",
         "clip.norm",
         "clip.value",

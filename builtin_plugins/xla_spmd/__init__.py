@@ -9,6 +9,8 @@ DECLARATION = StrategyDeclaration(
     api=API,
     provides=(
         "devices.many",
+        "steps.equal",
+        "steps.global",
         "grad_sync.skip",
         "clip.norm",
         "clip.value",

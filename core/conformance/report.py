@@ -78,8 +78,12 @@ class Report:
             else:
                 self.unjudged.append(Row(fact, what_for, reason))
         else:
-            claim = f"claims {token}" if token else "every plugin of its kind claims this"
+            claim = f"claims {token}" if token and self._is_own(token) else "every plugin of its kind claims this"
             self.failed.append(Row(fact, what_for, f"{claim}, but: {report.longreprtext}"))
+
+    def _is_own(self, token: str) -> bool:
+        """Tell whether one of the plugins that are checked makes the claim; the others of the plan only help."""
+        return any(token in self.setup.declaration(kind).provided for kind in self.setup.named)
 
     def header(self) -> list[str]:
         """Say what is checked, and in which plan."""

@@ -18,6 +18,7 @@ from core.spellings import parse_devices, parse_name
 from core.vocabulary import MODULE_BRINGS
 
 MANY = "devices.many"
+EQUAL, GLOBAL = "steps.equal", "steps.global"
 EXTERNAL = "launch.external"
 TRAINED = {
     "": "groups",
@@ -69,11 +70,16 @@ class Setup:
 
     def standing(self, token: str) -> Standing:
         """Say whether the plan provides ``token``, and whether it may be asked for in this combination."""
-        if not self.plan.provides(token):
+        if not self.plan.provides(token) and not (token == GLOBAL and self.compares):
             return Standing(False)
         needs = tuple(Need(each, "the check asks for it") for each in (token, *ALSO_NEEDED.get(token, ())))
         broken = violations([*self.plan.parties, Party("the check", needs=needs, asks=True)], MODULE_BRINGS)
         return Standing(True, "; ".join(map(str, broken)))
+
+    @property
+    def compares(self) -> bool:
+        """Whether runs are held to the hand-written loop: it is claimed, or a tolerance says how closely."""
+        return self.tolerance is not None or self.plan.provides(GLOBAL)
 
     @property
     def tried(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from core.checkpoint import read_checkpoint
 from core.conformance.cases import CASES
 from core.conformance.checks import cannot_judge, check, lacks
-from core.conformance.judge import Judge, first_difference, told
+from core.conformance.judge import UNLIKE, Judge, first_difference, told
 from core.conformance.model import Net, make_optimizers
 from core.conformance.programs import Facts
 from core.conformance.recorder import MIDDLE, MIDDLE_FILE
@@ -40,7 +41,8 @@ def test_checkpoint_is_plain(judge: Judge) -> None:
     facts = saved(judge)
     checkpoint = read_checkpoint(facts.place / MIDDLE_FILE)
     written_at = judge.reference(facts)[MIDDLE - 1]
-    problem = difference(_plain_names(checkpoint["state_dict"]), written_at, judge.tolerance(facts))
+    tolerance = judge.tolerance(facts) if judge.setup.compares else math.inf  # the names and shapes alone
+    problem = difference(_plain_names(checkpoint["state_dict"]), written_at, tolerance)
     if problem:
         lacks(f"the weights in the file are not those of the step at which it was written: {problem}")
     net = Net().to(judge.arithmetic.weights)
@@ -79,9 +81,17 @@ def goes_on(judge: Judge, name: str) -> None:
     rest = unbroken.ranks[0]["steps"][first:]
     if not first or len(steps) != len(rest):
         lacks(f"it goes on with step {first + 1} and makes {len(steps)} steps, and {len(rest)} are left")
+    alike = len(facts.ranks) == len(unbroken.ranks)
+    if not alike:
+        judge.need_comparison(UNLIKE)
     if unbroken.hold_parts:
-        steps, rest = [facts.home], [unbroken.home]
-    problem = first_difference(steps, rest, judge.tolerance(unbroken), "the unbroken run") or judge.ranks_differ(facts)
+        pairs = [([facts.home], [unbroken.home])]
+    else:  # rank by rank, for they may hold different weights; one that goes on alone follows rank 0
+        several = zip(facts.ranks, unbroken.ranks, strict=alike)
+        pairs = [(mine["steps"], other["steps"][first:]) for mine, other in several]
+    tolerance = judge.tolerance(unbroken)
+    problems = [first_difference(*pair, tolerance, "the unbroken run") for pair in pairs]
+    problem = next(filter(None, [*problems, judge.ranks_differ(facts)]), "")
     if problem:
         lacks(f"resumed with step {first + 1}: {problem}")
 

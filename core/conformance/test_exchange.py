@@ -12,13 +12,13 @@ from core.conformance.checks import check, lacks, leave
 from core.conformance.judge import Judge
 from core.conformance.probes import MEETING, OPS, contribution
 from core.conformance.programs import Facts
-from core.conformance.setup import Setup
+from core.conformance.setup import EQUAL, Setup
 
 PARTS = "ranks hold parts of one model"
 ONE = "one rank runs the loop"
 
 
-@check("strategy", several=True)
+@check("strategy", claims=EQUAL, several=True)
 def test_ranks_agree_after_every_step(judge: Judge) -> None:
     """All ranks hold the same parameters after every optimizer step."""
     facts = judge.ran("plain")

@@ -55,7 +55,8 @@ def test_a_raising_rank_leaves_no_process(judge: Judge) -> None:
 @check("strategy", claims="launch.external", several=True)
 def test_joins_a_launcher(judge: Judge) -> None:
     """Started by torchrun, its ranks join the processes that are there and train to the same parameters."""
-    judge.trains("launched")
+    judge.running()
     ways = {record["launch"] for record in judge.ran("launched").ranks}
     if ways != {"external"}:
         lacks(f"the ranks were started by {', '.join(sorted(ways))}, and torchrun had started them already")
+    judge.trains("launched")

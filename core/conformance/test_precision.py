@@ -46,6 +46,9 @@ def test_overflow_skips_the_step(judge: Judge) -> None:
         lacks(f"{epochs} steps had gradients that were not finite, and {skipped} were skipped")
     if skipped == len(facts.ranks[0]["skipped"]):
         lacks(f"all {skipped} steps were skipped")
+    counts = [record["skipped"] for record in facts.ranks]
+    if any(other != counts[0] for other in counts):
+        lacks(f"ranks skipped different steps; counted after each step: {counts}")
     problem = judge.ranks_differ(facts) or judge.differs_from_reference(facts)
     if problem:
         lacks(problem)

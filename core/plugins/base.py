@@ -34,7 +34,11 @@ class Plugin:
     device: torch.device
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this plugin's own state for a checkpoint, in plain types and tensors; {} for none."""
+        """Return this plugin's own state for a checkpoint, in plain types and tensors; {} for none.
+
+        Every rank is asked, in the same order, so ranks may exchange here; what rank 0 returns is kept, and given to
+        all of them on resume.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.declared import accelerator, precision, registry_of, strategy
 
 from core.conformance.cases import CASES, Job
 from core.conformance.judge import Judge, epochs_of
@@ -97,3 +98,30 @@ def test_tolerance(judge, tmp_path):
     assert judge.tolerance(facts) == 3e-2
     given = make_setup(get_registry(), {"strategy": "ddp", "accelerator": "cpu"}, tolerance=0.5)
     assert Judge(given, lab=None).tolerance(facts) == 0.5
+
+
+def strange_judge(*tokens, **options):
+    """Return a judge over two ranks of a strategy that provides only this."""
+    many = strategy("strange", provides=("devices.many", "launch.spawn", *tokens), ranks="device")
+    registry = registry_of(accelerator("metal", preference=1), precision("plain", preference=1), many)
+    return Judge(make_setup(registry, {"strategy": "strange"}, **options), lab=None)
+
+
+def test_what_is_not_claimed_is_not_compared(tmp_path):
+    """Ranks apart fail where steps.equal is claimed, and a strange result where steps.global is, or a tolerance given."""
+    facts = run_of("plain", tmp_path)
+    facts.ranks[1]["steps"][2]["0.weight"] += 1.0
+    facts.ranks[0]["steps"][2]["0.weight"] -= 1.0
+    silent = strange_judge()
+    assert silent.ranks_differ(facts) == silent.differs_from_reference(facts) == ""
+    assert "rank 1 and rank 0 hold different parameters" in strange_judge("steps.equal").ranks_differ(facts)
+    assert "differs from the hand-written loop" in strange_judge("steps.global").differs_from_reference(facts)
+    assert "differs from the hand-written loop" in strange_judge(tolerance=0.1).differs_from_reference(facts)
+    assert strange_judge(tolerance=5.0).differs_from_reference(facts) == ""
+
+
+def test_steps_are_counted_all_the_same(tmp_path):
+    """A run that need not follow the hand-written loop still makes as many steps."""
+    facts = run_of("accumulated", tmp_path)
+    facts.ranks[0]["steps"].pop()
+    assert strange_judge().differs_from_reference(facts).startswith("it made 5 optimizer steps")

@@ -88,6 +88,14 @@ def test_other_kinds(report):
     assert "loss_scaling" not in text_of(report)
 
 
+def test_whose_claim_it_is():
+    """A failure of a check for a claim of a plugin that only helps is not told as the own claim of those checked."""
+    report = Report(make_setup(get_registry(), {"precision": "32-true"}))
+    report.add(item("It clips.", claims="clip.norm"), outcome("failed", "it does not"))
+    assert "every plugin of its kind claims this, but: it does not" in text_of(report)
+    assert "claims clip.norm" not in text_of(report)
+
+
 def test_every_kind():
     """A check that names no kind is about all three."""
 

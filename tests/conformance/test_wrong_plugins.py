@@ -28,7 +28,7 @@ def test_forgotten_sync(kit):
 
 def test_claim_without_substance(kit):
     """A strategy that claims clip.norm and does not clip is told so."""
-    install(kit.site, "soft", NO_CLIPPING, provides=("clip.norm", "clip.value"))
+    install(kit.site, "soft", NO_CLIPPING, provides=("steps.global", "clip.norm", "clip.value"))
     answer = kit("--strategy", "soft", "--accelerator", "cpu")
     assert answer.code == 1, answer.out
     assert answer.failed == ["test_clipping_by_norm"]

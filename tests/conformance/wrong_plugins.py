@@ -57,7 +57,7 @@ def install_parallel(site: Path, name: str, implementation: str) -> None:
         site,
         name,
         implementation,
-        provides=("devices.many", "launch.subprocess", "grad_sync.skip"),
+        provides=("devices.many", "steps.equal", "steps.global", "launch.subprocess", "grad_sync.skip"),
         needs=(GROUP_NEED, SCRIPT_NEED),
         wraps=("setup_device",),
         ranks="device",

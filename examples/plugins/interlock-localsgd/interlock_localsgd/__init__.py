@@ -21,6 +21,7 @@ DECLARATION = StrategyDeclaration(
     implementation="interlock_localsgd.strategy:LocalSGD",
     api=1,
     aliases=("post_local_sgd",),
+    # neither steps.equal nor steps.global: ranks step on gradients of their own, and that is what it is for
     provides=(
         "devices.many",
         "nodes.many",
@@ -40,13 +41,7 @@ DECLARATION = StrategyDeclaration(
             "it starts its processes by running the script again, and a prompt or notebook has no script to run",
         ),
     ),
-    excludes=(
-        Exclude(
-            "loss_scaling",
-            "ranks have gradients of their own and would skip different steps, then wait at different averages",
-        ),
-        Exclude("asked.optimizer.closure", "torch's PostLocalSGDOptimizer takes no closure"),
-    ),
+    excludes=(Exclude("asked.optimizer.closure", "torch's PostLocalSGDOptimizer takes no closure"),),
     packages=(Package("torch", ">=2.6"),),
     wraps=("setup_device",),
     options=(

@@ -13,9 +13,10 @@ from interlock_localsgd import LocalSGD
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from core import Module, Trainer
+from core import Callback, Module, Trainer
 
 BATCH, LR, WORLD = 8, 0.1, 2
+OVERFLOW = 2
 PROMPT = {"start_timeout": 40.0, "timeout": 40.0}
 """A test that hangs helps nobody."""
 
@@ -50,15 +51,49 @@ class Regression(Module):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
 
 
-def train(strategy: object, steps: int, *, several: bool = False, save: str = "", resume: str = "", **settings: object):
+def train(
+    strategy: object,
+    steps: int,
+    *,
+    module: Module | None = None,
+    save: str = "",
+    resume: str = "",
+    **settings: object,
+):
     """Return this rank's weights after ``steps`` steps."""
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = Trainer(accelerator="cpu", strategy=strategy, devices=WORLD, max_steps=steps, **quiet, **settings)
-    module = Regression(several)
+    module = module or Regression()
     trainer.fit(module, DataLoader(data(), batch_size=BATCH), ckpt_path=resume or None)
     if save:
         trainer.save_checkpoint(save)
     return {name: value.clone() for name, value in module.net.state_dict().items()}
+
+
+class Overflowing(Regression):
+    """Its loss is infinite in one batch, on the last rank only."""
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        return loss * float("inf") if batch_idx == OVERFLOW and self.global_rank == WORLD - 1 else loss
+
+
+class Skips(Callback):
+    """Notes how many steps were skipped so far, after each."""
+
+    def __init__(self):
+        self.counts = []
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.counts.append(trainer.skipped_steps)
+
+
+def overflow() -> dict:
+    """Train in float16 with a scaled loss, and return this rank's weights and what it skipped."""
+    skips = Skips()
+    strategy = LocalSGD(sync_every=50, **PROMPT)
+    weights = train(strategy, 6, module=Overflowing(), precision="16-mixed", callbacks=skips)
+    return {"weights": weights, "counts": skips.counts}
 
 
 def main(out: str) -> None:
@@ -71,7 +106,8 @@ def main(out: str) -> None:
         "neighbours": train(LocalSGD(group_size=2, **PROMPT), 6),
         "unbroken": train(LocalSGD(sync_every=5, **PROMPT), 12),
         "resumed": train(LocalSGD(sync_every=5, **PROMPT), 12, resume=f"{out}.half"),
-        "met": train(LocalSGD(sync_every=50, **PROMPT), 5, several=True, save=f"{out}.full"),
+        "met": train(LocalSGD(sync_every=50, **PROMPT), 5, module=Regression(several=True), save=f"{out}.full"),
+        "skipped": overflow(),
     }
     rank = os.environ.get("RANK", "0")  # not set in the process that started the others
     torch.save(results, f"{out}.{rank}")

@@ -115,10 +115,19 @@ def test_a_checkpoint_is_a_meeting(ranks):
     assert len(ranks[0]["full"]["optimizer_states"]) == 2
 
 
+@pytest.mark.processes
+def test_ranks_skip_the_same_steps(ranks):
+    """Under loss scaling, a step that overflows on one rank only is skipped on both, and they end alike."""
+    first, second = (rank["skipped"] for rank in ranks)
+    assert first["counts"] == second["counts"]
+    assert first["counts"][job.OVERFLOW] > ([0, *first["counts"]])[job.OVERFLOW]
+    assert first["counts"][-1] < len(first["counts"])
+    assert_same(first["weights"], second["weights"], tolerance=0)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"precision": "16-mixed"}, "would skip different steps"),
         ({"sync_batchnorm": True}, "sync_batchnorm=True computes batch statistics over all ranks"),
     ],
 )

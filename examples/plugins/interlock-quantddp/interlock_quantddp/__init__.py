@@ -23,6 +23,7 @@ DECLARATION = StrategyDeclaration(
     provides=(
         "devices.many",
         "nodes.many",
+        "steps.equal",  # all ranks decode the same messages; rounded, so their steps are not those of the global batch
         "grad_sync.skip",
         "clip.norm",
         "clip.value",
