@@ -108,7 +108,7 @@ def strange_judge(*tokens, **options):
 
 
 def test_what_is_not_claimed_is_not_compared(tmp_path):
-    """Ranks apart fail where steps.equal is claimed, and a strange result where steps.global is, or a tolerance given."""
+    """Ranks apart fail where steps.equal is claimed, a strange result where steps.global is or a tolerance given."""
     facts = run_of("plain", tmp_path)
     facts.ranks[1]["steps"][2]["0.weight"] += 1.0
     facts.ranks[0]["steps"][2]["0.weight"] -= 1.0
