@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from core.errors import InvalidDeclaration
+from core.errors import InvalidDeclaration, OtherAPI
 from core.vocabulary import ASKED, is_known, nearest_token
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from 3.11 on
 
 API = 1
 """The contract's number. It grows when a hook or a declaration field changes so that older plugins break."""
@@ -93,6 +96,7 @@ class Availability(NamedTuple):
 
 
 Probe = Callable[[], Availability]
+LATER = "it was written for a later release of this API, or the field is misspelt: upgrade interlock, or correct it"
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,19 @@ class Declaration:
     kind: ClassVar[Kind]
     provided: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
+    def __new__(cls, *args: object, **given: object) -> Self:
+        # before the fields are taken: what this version does not know would be a TypeError that names no API
+        names = {each.name: each.default is MISSING for each in fields(cls) if each.init}
+        problems = [f"has {_unknown(name, tuple(names))}" for name in given if name not in names]
+        api = given.get("api")
+        if isinstance(api, int) and _is_whole(api) and api != API:
+            problems += [f"has no {name!r}" for name, needed in names.items() if needed and not (args or name in given)]
+            if problems:
+                raise OtherAPI(api, "; ".join(problems))
+        if problems:
+            raise InvalidDeclaration(f"{cls.__name__} {given.get('name')!r}", [*problems, LATER])
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         # a declaration for another API is refused for that reason, not judged by this one's rules
         problems = list(self._problems()) if self.api == API or not _is_whole(self.api) else []
@@ -143,6 +160,13 @@ class Declaration:
 
     def _problems(self) -> list[str]:
         return _form_problems(self) or _token_problems(self) + _package_problems(self.packages) + _wrap_problems(self)
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    import difflib  # only a wrong field pays for it
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"the field {name!r}, which is unknown here" + (f" (did you mean {close[0]!r}?)" if close else "")
 
 
 def _form_problems(declaration: Declaration) -> list[str]:

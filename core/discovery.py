@@ -18,13 +18,19 @@ from core.declarations import (
     ALL_KINDS,
     API,
     AcceleratorDeclaration,
+    Availability,
     Declaration,
     EnvironmentDeclaration,
+    Exclude,
     Kind,
+    Need,
+    Option,
+    Package,
     PrecisionDeclaration,
+    Replaces,
     StrategyDeclaration,
 )
-from core.errors import InvalidArgument, InvalidDeclaration
+from core.errors import InvalidArgument, InvalidDeclaration, OtherAPI
 from core.metadata import normalize, read_points
 from core.spellings import fold
 
@@ -46,6 +52,9 @@ PLUGINS_VARIABLE = "INTERLOCK_PLUGINS"
 BLOCK_VARIABLE = "INTERLOCK_BLOCK"
 """Names, distributions or ``distribution:name``, separated by commas, that are left out."""
 
+_PARTS = "|".join(part.__name__ for part in (Availability, Exclude, Need, Option, Package, Replaces))
+_UNKNOWN_KEYWORD = re.compile(rf"({_PARTS})\.__new__\(\) got an unexpected keyword")
+_LATER = f"it was written for another API than {API}, or a later release; upgrade {OWN_DISTRIBUTION}"
 _REFERENCE = re.compile(r"\s*(?P<module>[\w.]+)\s*:\s*(?P<attribute>[\w.]+)\s*(\[.*\])?\s*\Z")
 
 
@@ -175,21 +184,38 @@ def load_object(reference: str, phase: str) -> object:
     except InvalidDeclaration as error:
         raise PhaseError("declare", "; ".join(error.problems)) from error
     except BaseException as error:
-        raise PhaseError(phase, f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+        told = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise PhaseError(phase, f"{told}; {_LATER}" if _is_from_later(error) else told) from error
     return found
 
 
+def _is_from_later(error: BaseException) -> bool:
+    """Tell whether a plugin asked for what a later Interlock may have: a name of the core, or a keyword of a part."""
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] == __name__.partition(".")[0]
+    return isinstance(error, TypeError) and _UNKNOWN_KEYWORD.match(str(error)) is not None
+
+
+def _other_api(api: int, found: Found) -> str:
+    age, which = ("newer", OWN_DISTRIBUTION) if api > API else ("older", found.distribution)
+    return f"written for the {age} API {api}, this is API {API}; upgrade {which}"
+
+
 def _load(found: Found) -> Declaration:
-    declaration = load_object(found.value, "import")
+    try:
+        declaration = load_object(found.value, "import")
+    except PhaseError as problem:
+        cause = problem.__cause__
+        if not isinstance(cause, OtherAPI):
+            raise
+        raise PhaseError("api", f"{_other_api(cause.api, found)} (it {cause.reason})") from cause
     wanted = _DECLARATION_TYPES[found.kind]
     if not isinstance(declaration, wanted):
         article = "an" if found.kind == "accelerator" else "a"
         held = f"{found.value} holds a {type(declaration).__name__}"
         raise PhaseError("declare", f"{held}; {article} {wanted.__name__} belongs there")
     if declaration.api != API:
-        age = "newer" if declaration.api > API else "older"
-        fix = f"upgrade {OWN_DISTRIBUTION if declaration.api > API else found.distribution}"
-        raise PhaseError("api", f"written for the {age} API {declaration.api}, this is API {API}; {fix}")
+        raise PhaseError("api", _other_api(declaration.api, found))
     if fold(declaration.name) != fold(found.name):
         raise PhaseError("declare", f"its entry point is called {found.name!r}, its declaration {declaration.name!r}")
     return declaration

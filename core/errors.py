@@ -88,6 +88,14 @@ def _suggested(suggestions: Sequence[Combination]) -> list[str]:
     return ["nearest combinations that work here:", *(f"  {s}" for s in suggestions)] if suggestions else []
 
 
+class OtherAPI(InterlockError, TypeError):
+    """A declaration that this version cannot make, for it states that it was written for another ``api``."""
+
+    def __init__(self, api: int, reason: str) -> None:
+        self.api, self.reason = api, reason
+        super().__init__(f"written for API {api}: {reason}")
+
+
 class PluginBroken(InterlockError):
     """A plugin's own code failed in ``phase``; its exception is the ``__cause__``."""
 

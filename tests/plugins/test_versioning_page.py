@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.cli import main
-from core.declarations import API, Declaration
-from core.errors import PluginBroken
+from core.declarations import API, Declaration, StrategyDeclaration
+from core.errors import OtherAPI, PluginBroken
 from core.registry import get_registry
 
 ROOT = Path(__file__).parents[2]
@@ -49,12 +49,41 @@ def test_a_plugin_of_another_number_is_told_apart(site, capsys, api, message):
     assert re.search(r"^strategy +single_device .*ready", out, re.MULTILINE)
 
 
-def test_a_declaration_that_cannot_be_made_says_why(site):
-    """A field that this Interlock does not know is named."""
-    site.plugin("some-strategy", "strategy", "some_strategy", STRATEGY, api=str(API + 1), colour="red")
+def reason_of(site, before="", **fields):
+    """Return how a plugin with such a declaration is told to be broken."""
+    site.plugin("some-strategy", "strategy", "some_strategy", STRATEGY, before=before, **fields)
     site.ready()
-    with pytest.raises(PluginBroken, match=r"TypeError: .*unexpected keyword argument 'colour'"):
+    with pytest.raises(PluginBroken) as raised:
         get_registry().find("strategy", "some_strategy")
+    return str(raised.value)
+
+
+def test_a_declaration_that_cannot_be_made_names_its_api(site):
+    """A field that this Interlock does not know is named, after the number that the declaration was written for."""
+    assert reason_of(site, api=str(API + 1), colour="red").startswith(MESSAGES[2])
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"colour": "red"}, "has the field 'colour', which is unknown here; it was written for a later release"),
+        ({"alias": ()}, "(did you mean 'aliases'?)"),
+        ({"before": "Package('numpy', colour='red')"}, "it was written for another API than 1, or a later release"),
+        ({"before": "from core.declarations import Tomorrow"}, "it was written for another API than 1, or a later"),
+    ],
+    ids=["field", "misspelt", "part", "name"],
+)
+def test_what_is_not_known_here_is_named(site, fields, told):
+    """What only a later release of the same API may know is told with what to do."""
+    told = told.replace("API than 1", f"API than {API}")
+    assert told in reason_of(site, **fields)
+
+
+def test_an_older_declaration_may_lack_a_field():
+    """A declaration of another API that has no summary, say, is told by its number and not by what it lacks."""
+    with pytest.raises(OtherAPI, match=r"written for API 0: has no 'summary'") as raised:
+        StrategyDeclaration(name="old", implementation="old:Old", api=0)
+    assert raised.value.api == 0
 
 
 def test_every_part_of_the_contract_exists():
