@@ -10,7 +10,6 @@ from support.staged import QUIETER, Staged
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from builtin_plugins.pipeline import DECLARATION
 from builtin_plugins.pipeline.averaging import clip_factor
 from builtin_plugins.pipeline.balance import check_balance, infer, split_costs
 from builtin_plugins.pipeline.layers import StandIns, cut, find_sequential, layer_tensors
@@ -22,8 +21,6 @@ from builtin_plugins.pipeline.step import Entrance, _commit, _Loss
 from builtin_plugins.pipeline.strategy import PipelineStrategy
 from core import Trainer
 from core.errors import CheckpointError, InterlockError, InvalidArgument, InvalidCombination, WrongType
-from core.registry import get_registry
-from core.rules import Party, party_of, violations
 
 CPU = torch.device("cpu")
 DATA = DataLoader(TensorDataset(torch.ones(8, 6), torch.ones(8, 2)), 8)
@@ -244,47 +241,6 @@ def test_clip_factor(square, factor):
 
 
 # ---------------------------------------------------------------------- declaration
-
-
-def test_declared_and_never_chosen_by_itself():
-    """The strategy is installed under its name, and "auto" does not take it."""
-    assert get_registry().find("strategy", "pipeline").declaration == DECLARATION
-    assert DECLARATION.preference == 0
-    assert make_trainer(strategy="auto").plan.strategy.name != "pipeline"
-
-
-def test_module_without_a_sequential():
-    """A module that is no sequential and has none is refused before any process starts, with the reason."""
-
-    class Plain(Staged):
-        def __init__(self):
-            super().__init__()
-            self.layers = self.sequential_module
-            del self.sequential_module
-
-    with pytest.raises(InvalidCombination, match=r"needs module\.sequential"):
-        fit(Plain())
-
-
-@pytest.mark.parametrize("need", DECLARATION.needs, ids=lambda need: need.token)
-def test_every_need_is_refused_when_unmet(need):
-    """Each need that nobody meets is a broken rule with its reason."""
-    provided = {alternative for other in DECLARATION.needs if other is not need for alternative in other.alternatives}
-    broken = violations([party_of(DECLARATION), Party("the rest", frozenset(provided - set(need.alternatives)))])
-    assert [(violation.token, violation.reason) for violation in broken] == [(need.token, need.reason)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"precision": "16-mixed"}, "excludes loss_scaling"),
-        ({"sync_batchnorm": True}, "needs sync_batchnorm"),
-    ],
-)
-def test_combinations_that_are_refused(arguments, said):
-    """What the strategy cannot do is refused when the Trainer is made."""
-    with pytest.raises(InvalidCombination, match=said):
-        make_trainer(strategy="pipeline", devices=2, **arguments)
 
 
 def test_optimizer_with_closure():

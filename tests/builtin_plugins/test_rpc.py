@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.reference import make_trainer
 from support.staged import QUIETER, Parted
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from builtin_plugins.rpc import DECLARATION, world
+from builtin_plugins.rpc import world
 from builtin_plugins.rpc.failures import Failure, is_echo, raise_failure
 from builtin_plugins.rpc.parts import RemotePart
 from builtin_plugins.rpc.service import Service, request
@@ -18,9 +17,7 @@ from builtin_plugins.rpc.shares import Share
 from builtin_plugins.rpc.strategy import RPCStrategy
 from builtin_plugins.rpc.turns import TurnLostError, Turns
 from core import Trainer
-from core.errors import InterlockError, InvalidArgument, InvalidCombination, WaitTimeout
-from core.registry import get_registry
-from core.rules import Party, party_of, violations
+from core.errors import InterlockError, InvalidArgument, WaitTimeout
 from core.session import Ranks
 
 DATA = DataLoader(TensorDataset(torch.ones(8, 6), torch.ones(8, 2)), 8)
@@ -227,30 +224,6 @@ def test_world_of_one():
 
 
 # ---------------------------------------------------------------------- declaration
-
-
-def test_declared_and_never_chosen_by_itself():
-    """The strategy is installed under its name, and "auto" does not take it."""
-    assert get_registry().find("strategy", "rpc").declaration == DECLARATION
-    assert DECLARATION.preference == 0
-
-
-@pytest.mark.parametrize("need", DECLARATION.needs, ids=lambda need: need.token)
-def test_every_need_is_refused_when_unmet(need):
-    """Each need that nobody meets is a broken rule with its reason."""
-    provided = {alternative for other in DECLARATION.needs if other is not need for alternative in other.alternatives}
-    broken = violations([party_of(DECLARATION), Party("the rest", frozenset(provided - set(need.alternatives)))])
-    assert [(violation.token, violation.reason) for violation in broken] == [(need.token, need.reason)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [({"precision": "16-mixed"}, "excludes loss_scaling"), ({"sync_batchnorm": True}, "needs sync_batchnorm")],
-)
-def test_combinations_that_are_refused(arguments, said):
-    """What the strategy cannot do is refused when the Trainer is made."""
-    with pytest.raises(InvalidCombination, match=said):
-        make_trainer(strategy="rpc", devices=2, **arguments)
 
 
 def test_own_backward_is_refused():

@@ -7,13 +7,10 @@ from support.staged import QUIETER, Staged
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from builtin_plugins.rpc_sequential import DECLARATION
 from builtin_plugins.rpc_sequential.pipe import Pipe
 from builtin_plugins.rpc_sequential.strategy import RPCSequentialStrategy
 from core import Trainer
-from core.errors import InterlockError, InvalidArgument, InvalidCombination
-from core.registry import get_registry
-from core.rules import Party, party_of, violations
+from core.errors import InterlockError, InvalidArgument
 
 DATA = DataLoader(TensorDataset(torch.ones(8, 6), torch.ones(8, 2)), 8)
 
@@ -75,41 +72,3 @@ def test_input_that_cannot_be_cut(value):
     """The sequential takes one tensor whose first dimension counts samples."""
     with pytest.raises(InterlockError, match="cannot be cut into micro-batches"):
         Pipe(nn.Identity(), [], 4)(value)
-
-
-def test_declared_and_never_chosen_by_itself():
-    """The name that once became a single device without a word is a strategy of its own, and "auto" leaves it."""
-    assert get_registry().find("strategy", "rpc_sequential").declaration == DECLARATION
-    assert DECLARATION.preference == 0
-    assert make_trainer(strategy="rpc_sequential", devices=2).plan.strategy.name == "rpc_sequential"
-
-
-def test_module_without_a_sequential():
-    """A module that is no sequential and has none is refused before any process starts, with the reason."""
-
-    class Plain(Staged):
-        def __init__(self):
-            super().__init__()
-            self.layers = self.sequential_module
-            del self.sequential_module
-
-    with pytest.raises(InvalidCombination, match=r"needs module\.sequential"):
-        fit(Plain())
-
-
-@pytest.mark.parametrize("need", DECLARATION.needs, ids=lambda need: need.token)
-def test_every_need_is_refused_when_unmet(need):
-    """Each need that nobody meets is a broken rule with its reason."""
-    provided = {alternative for other in DECLARATION.needs if other is not need for alternative in other.alternatives}
-    broken = violations([party_of(DECLARATION), Party("the rest", frozenset(provided - set(need.alternatives)))])
-    assert [(violation.token, violation.reason) for violation in broken] == [(need.token, need.reason)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [({"precision": "16-mixed"}, "excludes loss_scaling"), ({"sync_batchnorm": True}, "needs sync_batchnorm")],
-)
-def test_combinations_that_are_refused(arguments, said):
-    """What the strategy cannot do is refused when the Trainer is made."""
-    with pytest.raises(InvalidCombination, match=said):
-        make_trainer(strategy="rpc_sequential", devices=2, **arguments)
