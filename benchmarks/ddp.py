@@ -14,9 +14,8 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from step_overhead import Ours, make_loader, make_net, quietly
+from step_overhead import Ours, make_loader, make_net, quietly, train_by_hand
 from timing import Clock, arguments, measure, show, summarize, write
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from core import Trainer
@@ -26,7 +25,7 @@ WORLD = 2
 
 def ddp_by_hand(clock: Clock, loader) -> None:
     net = DistributedDataParallel(make_net())
-    _train(clock, loader, net, torch.optim.SGD(net.parameters(), lr=0.01))
+    train_by_hand(clock, loader, net, torch.optim.SGD(net.parameters(), lr=0.01))
 
 
 def sharded_by_hand(clock: Clock, loader) -> None:
@@ -35,17 +34,7 @@ def sharded_by_hand(clock: Clock, loader) -> None:
 
     net = make_net()
     optimizer = OSS(net.parameters(), optim=torch.optim.SGD, lr=0.01)
-    _train(clock, loader, ShardedDataParallel(net, optimizer, reduce_buffer_size=0), optimizer)
-
-
-def _train(clock: Clock, loader, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    net.train()
-    for x, y in loader:
-        clock.tick()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train_by_hand(clock, loader, ShardedDataParallel(net, optimizer, reduce_buffer_size=0), optimizer)
 
 
 def ours(clock: Clock, loader, strategy: str) -> None:

@@ -41,15 +41,19 @@ def make_loader(steps: int, data: str) -> DataLoader:
     return DataLoader(list(zip(x.split(16), y.split(16), strict=True)), batch_size=None)
 
 
-def by_hand(clock: Clock, loader: DataLoader) -> None:
-    net = make_net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+def train_by_hand(clock: Clock, loader: DataLoader, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Run the loop that everything is measured against."""
     for x, y in loader:
         clock.tick()
         loss = nn.functional.cross_entropy(net(x), y)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def by_hand(clock: Clock, loader: DataLoader) -> None:
+    net = make_net()
+    train_by_hand(clock, loader, net, torch.optim.SGD(net.parameters(), lr=0.01))
 
 
 class Ours(Module):

@@ -20,9 +20,8 @@ import torch.distributed as dist
 from ddp import WORLD, ddp_by_hand, sharded_by_hand
 from rich.console import Console
 from rich.table import Table
-from step_overhead import Ours, make_loader, make_net, quietly
+from step_overhead import Ours, make_loader, make_net, quietly, train_by_hand
 from timing import Clock, arguments, measure, show, summarize, write
-from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -35,7 +34,7 @@ STATE: dict[str, float] = {}
 
 def zero_by_hand(clock: Clock, loader) -> None:
     net = DistributedDataParallel(make_net())
-    _train(clock, loader, net, ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=0.01))
+    train_by_hand(clock, loader, net, ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=0.01))
 
 
 def fsdp_by_hand(clock: Clock, loader) -> None:
@@ -44,16 +43,7 @@ def fsdp_by_hand(clock: Clock, loader) -> None:
 
     net = make_net()
     fully_shard(net, mesh=init_device_mesh("cpu", (WORLD,)))
-    _train(clock, loader, net, torch.optim.SGD(net.parameters(), lr=0.01))
-
-
-def _train(clock: Clock, loader, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    for x, y in loader:
-        clock.tick()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train_by_hand(clock, loader, net, torch.optim.SGD(net.parameters(), lr=0.01))
 
 
 class Weigh(Callback):
