@@ -76,7 +76,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
             wrapped.reducer.prepare_for_backward([loss] if unused else [])
         super().backward(loss)
         if wrapped is not None and not self.find_unused_parameters and not self.static_graph:
-            refuse_unused(wrapped, f"{type(self).__name__}(find_unused_parameters=True)")
+            refuse_unused(wrapped, type(self))
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:

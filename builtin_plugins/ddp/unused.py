@@ -12,17 +12,18 @@ SHOWN = 8
 """How many names a message holds."""
 
 
-def refuse_unused(wrapped: DistributedDataParallel, option: str) -> None:
+def refuse_unused(wrapped: DistributedDataParallel, strategy: type) -> None:
     """Call it after each backward that exchanges gradients; it costs about a microsecond.
 
     Raises:
-        InterlockError: with the parameters that got no gradient, and ``option``, which would allow it.
+        InterlockError: with the parameters that got no gradient, and the option of ``strategy`` that would allow them.
     """
     try:
         wrapped._check_reducer_finalized()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         names = _unused(wrapped, str(error))
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        option = f"{strategy.__name__}(find_unused_parameters=True)"
         raise InterlockError(
             f"the loss does not use {', '.join(names[:SHOWN])}{more}, and the other ranks wait for their gradients\n"
             f"  hint: strategy={option} looks in each step for parameters without a gradient"

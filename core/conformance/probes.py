@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,15 @@ MISSING_TIMEOUT = 1.0
 PATIENCE = 60.0
 
 
-class Trial(Callback):
+class Trial(Callback, ABC):
     """Base: runs :meth:`trials` when the run has started, and writes each answer, or what it raised instead."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
 
+    @abstractmethod
     def trials(self, trainer: Trainer) -> dict[str, Callable[[], Any]]:
         """Return the trials by name, in the order in which every rank does them."""
-        raise NotImplementedError
 
     def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
         answers: dict[str, Any] = {}
