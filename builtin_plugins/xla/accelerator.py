@@ -9,8 +9,10 @@ import torch
 import torch_xla
 from torch import Tensor
 from torch.optim import Optimizer
+from torch_xla import runtime
 from torch_xla.core import xla_model
 
+from core.errors import PluginUnavailable
 from core.plugins import Accelerator, hookimpl
 from core.session import Ranks
 
@@ -31,6 +33,7 @@ class XLAAccelerator(Accelerator):
         device: torch.device = torch_xla.device() if picked is None else torch_xla.device(self.device_index(ranks))
         # the device has random numbers of its own, which torch.manual_seed does not reach
         xla_model.set_rng_state(torch.initial_seed() % 2**32, str(device))
+        _refuse_late(device)
         return device
 
     @hookimpl
@@ -54,3 +57,18 @@ class XLAAccelerator(Accelerator):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         xla_model.set_rng_state(state["rng"], str(self.device))
+
+
+def _refuse_late(device: torch.device) -> None:
+    """Refuse a device that backward passes cannot reach: torch counts them once, at the process's first backward."""
+    runtime.global_runtime_device_count()  # opens the runtime, which under SPMD the virtual device alone does not
+    probe = torch.zeros((), device=device, requires_grad=True)
+    try:
+        torch.autograd.grad(probe * 1.0, probe)
+    except RuntimeError as error:
+        reason = (
+            "a backward pass ran in this process before the XLA devices were opened, and torch takes up no devices "
+            "after its first; call torch_xla.runtime.global_runtime_device_count() at the start of the program, or "
+            "train on xla in another process"
+        )
+        raise PluginUnavailable("accelerator 'xla'", [reason]) from error

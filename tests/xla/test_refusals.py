@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch_xla", reason="torch_xla is not installed; scripts/xla_env.sh makes an environment with it")
 
-from support.reference import TESTS, make_trainer
+from support.reference import TESTS, make_trainer, run_script
 
 from core.errors import InvalidCombination, PluginUnavailable
 from core.registry import get_registry
@@ -22,6 +22,19 @@ import torch_xla
 assert not torch_xla._XLAC._xla_runtime_is_initialized()
 """
 
+LATE = """
+import sys
+from torch_xla import runtime
+from support.reference import Net, dataset, make_trainer
+from torch.utils.data import DataLoader
+if "first" in sys.argv:
+    runtime.global_runtime_device_count()
+loader = DataLoader(dataset(2), batch_size=8)
+make_trainer(accelerator="cpu").fit(Net("sgd"), loader)
+strategy, devices = sys.argv[1], int(sys.argv[2])
+make_trainer(accelerator="xla", strategy=strategy, devices=devices).fit(Net("sgd"), loader)
+"""
+
 
 def test_no_device_is_opened(monkeypatch, tmp_path):
     """Making a Trainer, one after another for each strategy, leaves the XLA runtime closed."""
@@ -32,6 +45,18 @@ def test_no_device_is_opened(monkeypatch, tmp_path):
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert "xla_spmd" in done.stdout
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("strategy", "devices"), [("single_device", 1), ("xla_spmd", 4)])
+def test_opened_after_a_backward_pass(monkeypatch, tmp_path, strategy, devices):
+    """Training on xla after training on cpu in one process is refused with what to do, and doing that mends it."""
+    monkeypatch.setenv("CPU_NUM_DEVICES", str(devices))
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    with pytest.raises(AssertionError, match=r"accelerator 'xla' cannot run here\n.*at the start of the program"):
+        run_script(script, strategy, devices)
+    run_script(script, strategy, devices, "first")
 
 
 @pytest.mark.parametrize("precision", ["16-mixed", "16-true", "apex"])
