@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from core.errors import InvalidDeclaration, OtherAPI
+from core.hooktable import may_wrap
 from core.vocabulary import ASKED, is_known, nearest_token
 
 if TYPE_CHECKING:
@@ -225,8 +226,6 @@ def _reference_problems(label: str, text: str) -> list[str]:
 
 
 def _wrap_problems(declaration: Declaration) -> list[str]:
-    from core.hooktable import may_wrap  # here, since the table is written in this module's terms
-
     allowed = may_wrap(declaration.kind)
     return [
         f"wraps {hook!r}, which a {declaration.kind} may not; it may wrap {', '.join(allowed)}"

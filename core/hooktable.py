@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from core.declarations import Kind
+if TYPE_CHECKING:
+    from core.declarations import Kind
 
 
 class HookRule(NamedTuple):

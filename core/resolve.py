@@ -13,7 +13,6 @@ from core.discovery import Found
 from core.errors import InterlockError, InvalidCombination, PluginUnavailable
 from core.hooktable import HOOKS
 from core.plan import Chosen, HookRow, Launch, Plan
-from core.request import Request
 from core.rules import Combination, Party, Violation, party_of, violations
 from core.spellings import AUTO, fold
 from core.suggest import suggest
@@ -21,6 +20,7 @@ from core.vocabulary import MODULE_BRINGS
 
 if TYPE_CHECKING:
     from core.registry import Registry
+    from core.request import Request
 
 
 def resolve(registry: Registry, request: Request) -> Plan:

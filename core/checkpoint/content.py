@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from core.checkpoint.io import read_checkpoint, to_plain
+from core.checkpoint.io import to_plain
 from core.checkpoint.parts import is_sharded
+from core.checkpoint.read import read_checkpoint
 from core.errors import CheckpointError, InterlockError
 from core.hyperparameters import simplified
 from core.loops.window import go_on_in_window, gradients_so_far

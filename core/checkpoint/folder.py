@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from core.checkpoint.io import read_checkpoint, write_checkpoint
+from core.checkpoint.io import read_file, write_checkpoint
 from core.checkpoint.parts import REST, STATES, Stored, is_folder, remove_checkpoint, tensors_by_path, with_leaves
 from core.errors import CheckpointError
 
@@ -98,7 +98,7 @@ def read_folder(path: str | os.PathLike[str], *, stored: bool) -> dict[str, Any]
         CheckpointError: when a file is missing or damaged, or would run code.
     """
     folder = os.fspath(path)
-    rest = read_checkpoint(Path(folder, REST))
+    rest = read_file(Path(folder, REST))
     keys = set(rest.pop("sharded", ()))
     found = _stored_tensors(folder)
     if keys - found.keys():

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from core.checkpoint.io import read_checkpoint
+from core.checkpoint.read import read_checkpoint
 from core.errors import CheckpointError
 
 M = TypeVar("M", bound=nn.Module)

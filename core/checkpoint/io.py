@@ -1,4 +1,4 @@
-"""Write a checkpoint so that there is always a whole one, and read it without running code from it."""
+"""Checkpoints as files: written so that there is always a whole one, and read without running code from them."""
 
 from __future__ import annotations
 
@@ -88,23 +88,18 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True, *, mapped: bool = False) -> dict[str, Any]:
-    """Read a checkpoint into host memory.
+def read_file(path: str | os.PathLike[str], weights_only: bool = True, *, mapped: bool = False) -> dict[str, Any]:
+    """Read a checkpoint that is one file into host memory.
 
     Args:
-        path: the file, or the folder to which ranks wrote their parts.
+        path: the file.
         weights_only: plain types and tensors only; False runs whatever code the file brings.
-        mapped: leave tensors on disk until they are looked at, for who looks at the rest only; see
-            :func:`core.checkpoint.folder.read_folder` for what stands in their places in a folder's.
+        mapped: leave tensors on disk until they are looked at, for who looks at the rest only.
 
     Raises:
         CheckpointError: naming ``path``, when it is missing, damaged, or holds anything that would run code.
     """
     name = os.fspath(path)
-    if os.path.isdir(path):
-        from core.checkpoint.folder import read_folder  # it loads torch.distributed.checkpoint, a second's work
-
-        return read_folder(path, stored=mapped)
     if not os.path.isfile(path):
         raise CheckpointError(f"checkpoint {name!r} does not exist")
     try:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
-from core.availability import reasons_against
-from core.cli.common import OPEN, add_names, given_names, load_registry, print_table
+from core.cli.common import add_names, given_names, load_registry, print_table
+from core.cli.matrix_cells import SYMBOLS, Cell, by_accelerator, matrix
 from core.declarations import KINDS, Kind
 from core.registry import Registry
-from core.rules import Combination, violations
 
 EXAMPLES = """\
 examples:
@@ -22,16 +20,6 @@ valid        every need is met and nothing excluded is present
 refused      a rule is broken, whatever the machine
 unavailable  valid, but a package or the hardware is missing here
 """
-SYMBOLS = {"valid": "✓", "unavailable": "○", "refused": "✕"}
-
-
-class Cell(NamedTuple):
-    """One combination: its state, why it is not valid here, and what it asks of the request or the module."""
-
-    combination: Combination
-    state: str
-    reasons: tuple[str, ...]
-    conditions: tuple[str, ...]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,36 +46,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_table(["ACCELERATOR", "PRECISION", "STRATEGY", "STATE"], [_as_row(cell) for cell in cells])
     return 0
-
-
-def matrix(registry: Registry, within: dict[Kind, str]) -> Iterator[Cell]:
-    """Yield every combination of sound plugins, the plugins alone held against each other."""
-    against = {
-        (kind, name): tuple(f"{kind} {name!r}: {reason}" for reason in reasons_against(declaration))
-        for kind in KINDS
-        for name, declaration in registry.sound(kind)
-    }
-    for trio in registry.parties(within):
-        combination = Combination(*(name for name, _ in trio))
-        parties = [party for _, party in trio]
-        unmet = violations(parties)
-        broken = violations(parties, OPEN) if unmet else []
-        # an unmet need that a request or a module may still meet is no refusal, but worth knowing
-        conditions = tuple(f"{v.party} needs {v.wanted}: {v.reason}" for v in unmet if v not in broken)
-        missing = tuple(reason for pair in zip(KINDS, combination, strict=True) for reason in against[pair])
-        if broken:
-            yield Cell(combination, "refused", tuple(map(str, broken)), conditions)
-        else:
-            yield Cell(combination, "unavailable" if missing else "valid", missing, conditions)
-
-
-def by_accelerator(cells: Iterable[Cell]) -> dict[str, dict[str, dict[str, Cell]]]:
-    """Return the cells as accelerator -> strategy -> precision, in their order."""
-    tables: dict[str, dict[str, dict[str, Cell]]] = {}
-    for cell in cells:
-        names = cell.combination
-        tables.setdefault(names.accelerator, {}).setdefault(names.strategy, {})[names.precision] = cell
-    return tables
 
 
 def _summaries(registry: Registry) -> dict[tuple[Kind, str], str]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from core.cli.matrix_cells import SYMBOLS, Cell, by_accelerator
 from core.cli.matrix_template import TEMPLATE
 
 if TYPE_CHECKING:
-    from core.cli.matrix_command import Cell
     from core.declarations import Kind
 
 Summaries = dict[tuple["Kind", str], str]
@@ -19,8 +19,6 @@ Summaries = dict[tuple["Kind", str], str]
 
 def page(cells: Sequence[Cell], summaries: Summaries) -> str:
     """Return the page. Cells hold numbers into one list of texts, since most reasons come many times."""
-    from core.cli.matrix_command import SYMBOLS, by_accelerator
-
     texts: dict[str, int] = {}
     sections = "\n".join(
         _section(accelerator, rows, summaries, texts) for accelerator, rows in by_accelerator(cells).items()
@@ -70,8 +68,6 @@ def _section(accelerator: str, rows: dict[str, dict[str, Cell]], summaries: Summ
 
 
 def _cell(cell: Cell, texts: dict[str, int]) -> str:
-    from core.cli.matrix_command import SYMBOLS
-
     names = cell.combination
     label = escape(f"{names.accelerator}, {names.precision}, {names.strategy}: {cell.state}")
     return (

@@ -1,6 +1,7 @@
 """What the core may know, and what it may import."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,36 @@ def test_core_knows_no_plugin(path):
 def test_files_stay_small(path):
     """A module of the core stays under 400 lines, so that it can be read in one go."""
     assert len(path.read_text().splitlines()) < LONGEST_FILE
+
+
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in [*SOURCES, *(ROOT / "builtin_plugins").rglob("*.py")]
+}
+
+
+def imports(node):
+    """Return the modules of ours that ``node`` imports when it runs, at the top or inside functions."""
+    found = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            found |= {alias.name for alias in child.names}
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            found |= {f"{child.module}.{alias.name}" for alias in child.names} & FILES.keys() or {child.module}
+        found |= imports(child)
+    return found & FILES.keys()
+
+
+def test_no_circles():
+    """No file needs itself by way of others, imports inside functions counted: it can be read from the bottom up."""
+    graph = {name: imports(ast.parse(path.read_text())) - {name} for name, path in FILES.items()}
+    try:
+        order = list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"these import each other: {' -> '.join(error.args[1])}")
+    assert order.index("core.errors") < order.index("core.trainer")
 
 
 QUIET = "import sys; before = set(sys.modules); {code}; print(sorted({{'torch', 'rich', 'numpy'}} & set(sys.modules)))"

@@ -13,7 +13,7 @@ from torch.nn.parallel import parallel_apply, replicate
 from core.data.chunks import Chunk, weighted_mean
 from core.data.nested import map_tensors
 from core.parallel.replicas.ambient import Ambient
-from core.parallel.replicas.step import Outcome, run_replica
+from core.parallel.replicas.replica import Outcome, run_replica
 
 
 class DeviceReplicas:

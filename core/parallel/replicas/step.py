@@ -11,15 +11,8 @@ from torch import Tensor, nn
 from core.data.chunks import Chunk
 from core.data.nested import map_tensors
 from core.errors import InterlockError, WrongType
-from core.metrics.recording import Record, log_together, recording
-from core.parallel.replicas.ambient import Ambient
-
-
-class Outcome:
-    """What one replica's step came to."""
-
-    def __init__(self, outputs: Any, record: Record) -> None:
-        self.outputs, self.record = outputs, record
+from core.metrics.recording import log_together
+from core.parallel.replicas.replica import Outcome
 
 
 class Replicas(Protocol):
@@ -116,9 +109,3 @@ def _loss_of(outputs: Any) -> Tensor | None:
     raise WrongType(
         f"training_step must return a scalar tensor, a dict with 'loss', or None, not {type(outputs).__name__}"
     )
-
-
-def run_replica(module: nn.Module, ambient: Ambient, batch: Any, rest: tuple[Any, ...]) -> Outcome:
-    """Run one replica's step in this thread, in the surroundings of the thread that asked for it."""
-    with ambient.entered(), recording(batch) as record:
-        return Outcome(module(batch, *rest), record)

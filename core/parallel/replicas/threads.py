@@ -16,7 +16,7 @@ from core.data.chunks import Chunk, weighted_mean
 from core.parallel.replicas.ambient import Ambient
 from core.parallel.replicas.copies import Copy, copy_module
 from core.parallel.replicas.random import RandomNumbers
-from core.parallel.replicas.step import Outcome, run_replica
+from core.parallel.replicas.replica import Outcome, run_replica
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from support.declared import accelerator, precision, registry_of, strategy
 
-from core.cli.matrix_command import matrix
+from core.cli.matrix_cells import matrix
 from core.declarations import Exclude, Need
 from core.errors import InvalidCombination, PluginUnavailable
 from core.registry import get_registry
