@@ -38,6 +38,33 @@ PAST_ARGUMENTS = {
     "weights_summary": "enable_model_summary=True or False",
 }
 
+PAST_HOOKS = {
+    "training_epoch_end": "on_train_epoch_end, and keep what the steps gave in an attribute",
+    "validation_epoch_end": "on_validation_epoch_end, and keep what the steps gave in an attribute",
+    "test_epoch_end": "on_test_epoch_end, and keep what the steps gave in an attribute",
+    "training_step_end": "its lines at the end of training_step",
+    "validation_step_end": "its lines at the end of validation_step",
+    "test_step_end": "its lines at the end of test_step",
+    "on_epoch_start": "on_train_epoch_start",
+    "on_epoch_end": "on_train_epoch_end",
+    "on_batch_start": "on_train_batch_start",
+    "on_batch_end": "on_train_batch_end",
+    "on_pretrain_routine_start": "on_fit_start",
+    "on_pretrain_routine_end": "on_fit_start",
+    "tbptt_split_batch": "a loop over the parts in training_step",
+}
+"""Methods of a module that were hooks once, and what takes their place."""
+
+REFUSED_HOOKS = frozenset({"training_epoch_end", "validation_epoch_end", "test_epoch_end"})
+"""Those that a module cannot have left in by oversight: it would come to other results without them."""
+
+PAST_STEP_ARGUMENTS = {
+    "optimizer_idx": "automatic_optimization = False, and self.optimizers() in training_step",
+    "hiddens": "a loop over the parts in training_step",
+    "dataloader_iter": "training_step(batch, batch_idx)",
+}
+"""Arguments of ``training_step`` that nobody passes, and what takes their place."""
+
 
 def refuse_past(given: Mapping[str, object], known: Iterable[str]) -> None:
     """Refuse keyword arguments that do not exist, saying for each what to write instead.

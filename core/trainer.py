@@ -188,6 +188,8 @@ class Trainer(Readings):
         self.fit_number = 0
         """Which fit of the program the newest was, from 1."""
         self.results: Results | None = None
+        self._module: nn.Module | None = None
+        """The module of the newest run, for an evaluation that is given none."""
         self._start_readings()
 
     def _resolve(self, given: dict[str, object], devices: object, num_nodes: object, features: Features) -> Plan:
@@ -243,42 +245,45 @@ class Trainer(Readings):
 
     def validate(
         self,
-        model: nn.Module,
+        model: nn.Module | None = None,
         dataloaders: Any = None,
         ckpt_path: str | os.PathLike[str] | None = None,
         verbose: bool = True,
         datamodule: Any = None,
     ) -> list[dict[str, float]]:
-        """Run the module's ``validation_step`` over the loaders; return the metrics of each loader."""
+        """Run the module's ``validation_step`` over the loaders; return the metrics of each loader.
+
+        Without a ``model`` it is that of the newest run, with the best checkpoint of a fit where there is one.
+        """
         return self._evaluate("validate", "validation", model, dataloaders, ckpt_path, verbose, datamodule)
 
     def test(
         self,
-        model: nn.Module,
+        model: nn.Module | None = None,
         dataloaders: Any = None,
         ckpt_path: str | os.PathLike[str] | None = None,
         verbose: bool = True,
         datamodule: Any = None,
     ) -> list[dict[str, float]]:
-        """Run the module's ``test_step`` over the loaders; return the metrics of each loader."""
+        """Run the module's ``test_step`` over the loaders; return the metrics of each loader, as :meth:`validate`."""
         return self._evaluate("test", "test", model, dataloaders, ckpt_path, verbose, datamodule)
 
     def predict(
         self,
-        model: nn.Module,
+        model: nn.Module | None = None,
         dataloaders: Any = None,
         datamodule: Any = None,
         return_predictions: bool = True,
         ckpt_path: str | os.PathLike[str] | None = None,
     ) -> list[Any] | None:
-        """Run the module's ``predict_step`` (by default its forward) over the loaders.
+        """Run the module's ``predict_step`` (by default its forward) over the loaders; ``model`` as for ``test``.
 
         Returns:
             This rank's predictions, batch by batch; with several loaders, a list for each of them.
         """
         given, datamodule = _data(datamodule, predict=dataloaders)
         source = DataSource(given, datamodule)
-        path = self._checkpoint_path(ckpt_path)
+        model, path = self._to_evaluate("predict", model, ckpt_path)
         stage = EvaluateStage(model, source, path, what="predict", keep=return_predictions)
         predictions = self._start(stage).value.predictions
         if not return_predictions:
@@ -286,10 +291,11 @@ class Trainer(Readings):
         return predictions[0] if len(predictions) == 1 else predictions  # type: ignore[no-any-return]
 
     def _evaluate(
-        self, what: str, kind: str, model: nn.Module, loaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
+        self, what: str, kind: str, model: Any, loaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
     ) -> list[dict[str, float]]:
         given, datamodule = _data(datamodule, **{kind: loaders})
-        stage = EvaluateStage(model, DataSource(given, datamodule), self._checkpoint_path(ckpt_path), what=what)
+        model, path = self._to_evaluate(what, model, ckpt_path)
+        stage = EvaluateStage(model, DataSource(given, datamodule), path, what=what)
         metrics: list[dict[str, float]] = self._start(stage).value.metrics
         if verbose and self.is_global_zero:
             for number, values in enumerate(metrics):
@@ -297,8 +303,22 @@ class Trainer(Readings):
                 print("\n".join([title, *(f"  {name:<24} {value:.6g}" for name, value in values.items())]))
         return metrics
 
+    def _to_evaluate(self, what: str, model: Any, ckpt_path: Any) -> tuple[Any, str | None]:
+        """Return the module and the checkpoint of an evaluation; without a module, what the newest fit came to."""
+        if model is not None:
+            return model, self._checkpoint_path(ckpt_path)
+        if self._module is None:
+            raise InterlockError(f"{what} was given no module, and no run came before it whose module could be meant")
+        saving = self.checkpoint_callback
+        if ckpt_path is None and saving is not None and saving.best_model_path:
+            ckpt_path = self._checkpoint_path("best")
+            if self.is_global_zero:
+                print(f"{what} was given no module: using the best of the last fit, {ckpt_path}", flush=True)
+        return self._module, self._checkpoint_path(ckpt_path)
+
     def _start(self, stage: Stage) -> StageResult:
         stage.check(self)
+        self._module = stage.module
         self.ckpt_path = stage.ckpt_path
         self.end_run()
         return stage.start(self)
@@ -349,7 +369,7 @@ class Trainer(Readings):
         return str(path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_run": None, "results": None}
+        return {**self.__dict__, "_run": None, "_module": None, "results": None}
 
 
 def _or(value: Any, default: Any) -> Any:

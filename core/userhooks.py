@@ -19,6 +19,9 @@ FRAMEWORKS = (
 )
 """Modules whose classes hold defaults: a method found there was not written by the user."""
 
+DEFAULTS = ("predict_step",)
+"""Steps that a framework's base class does fill."""
+
 
 def overridden(owner: object, name: str) -> Callable[..., Any] | None:
     """Return the bound method ``name`` if the user wrote it, in a class or on the instance; else None."""
@@ -32,6 +35,11 @@ def overridden(owner: object, name: str) -> Callable[..., Any] | None:
             method = getattr(owner, name)
             return method if callable(method) and not cls.__module__.startswith(FRAMEWORKS) else None
     return None
+
+
+def has_step(module: object, name: str) -> bool:
+    """Tell whether there is a method ``name`` to call; a base class's placeholder, there to be filled, is none."""
+    return callable(getattr(module, name, None)) and (name in DEFAULTS or overridden(module, name) is not None)
 
 
 def has_run_hooks(module: nn.Module) -> bool:

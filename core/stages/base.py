@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +15,7 @@ from core.checkpoint import read_checkpoint
 from core.checkpoint.content import need
 from core.checkpoint.layout import refuse_other_layout
 from core.data.source import DataSource
-from core.errors import InterlockError, InvalidCombination, WrongType
+from core.errors import InvalidCombination
 from core.loops.run import Run, StepRouter
 from core.optim.rules import structure_tokens
 from core.parallel.guard import report_failure
@@ -199,17 +198,3 @@ def refuse_structure(plan: Plan, module: nn.Module) -> None:
     broken = violations([*plan.parties, party])
     if broken:
         raise InvalidCombination(f"{plan.combination}", broken)
-
-
-def need_methods(module: object, names: Sequence[str], stage: str) -> None:
-    """Refuse a module without what the stage calls.
-
-    Raises:
-        WrongType: when it is no ``nn.Module``.
-        InterlockError: naming the methods that are missing.
-    """
-    if not isinstance(module, nn.Module):
-        raise WrongType(f"{stage} takes an nn.Module, not {type(module).__name__} {module!r}")
-    missing = [name for name in names if not callable(getattr(module, name, None))]
-    if missing:
-        raise InterlockError(f"{type(module).__name__} has no {' and no '.join(missing)}, which {stage} calls")

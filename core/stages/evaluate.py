@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from core.checkpoint import content
+from core.data.source import METHODS
 from core.errors import InterlockError
 from core.loops.evaluation import EvaluationLoop, Kind, Outcome
 from core.loops.run import Run
-from core.stages.base import Stage, need_methods
+from core.stages.base import Stage
+from core.stages.fitness import need_methods
 
 if TYPE_CHECKING:
     from core.trainer import Trainer
@@ -48,7 +50,7 @@ class EvaluateStage(Stage):
         kind = self._evaluation.kind
         need_methods(self.module, (f"{kind}_step",), self.what)
         if not self.data.has(kind, self.module):
-            raise InterlockError(f"{self.what} has no data: pass dataloaders")
+            raise InterlockError(f"{self.what} has no data: pass dataloaders, or write {METHODS[kind]}()")
         self._check_checkpoint(trainer, content.WEIGHTS)
 
     def work(self, run: Run) -> Outcome:

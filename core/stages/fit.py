@@ -17,7 +17,9 @@ from core.loops.training import TrainingLoop
 from core.optim import OptimizerMaker, OptimizerSetup, configure_optimizers
 from core.optim.rules import module_party
 from core.rules import violations
-from core.stages.base import Stage, need_methods
+from core.stages.base import Stage
+from core.stages.fitness import need_methods
+from core.userhooks import has_step
 
 if TYPE_CHECKING:
     from core.trainer import Trainer
@@ -68,7 +70,7 @@ class FitStage(Stage):
         run.setup.rebind(run.wrapped.optimizers)
 
     def _evaluation(self, run: Run) -> EvaluationLoop | None:
-        if not callable(getattr(self.module, "validation_step", None)) or run.trainer.limit_val_batches == 0:
+        if not has_step(self.module, "validation_step") or run.trainer.limit_val_batches == 0:
             return None
         loaders = self.data.evaluation("validation")
         return EvaluationLoop(run, loaders, run.trainer.limit_val_batches) if loaders else None

@@ -12,7 +12,8 @@ from core.loops.run import Run
 from core.profilers import Profiler
 from core.session import Ranks
 from core.stages import FitStage, StageResult
-from core.stages.base import need_methods, refuse_structure
+from core.stages.base import refuse_structure
+from core.stages.fitness import need_methods
 from core.tuner.batch_size import KINDS
 from core.tuner.remember import Remembered
 

@@ -6,6 +6,7 @@ from support.nets import quiet_trainer
 from torch.utils.data import DataLoader
 
 import core
+from core.errors import InterlockError
 
 pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 boring = pytest.importorskip("lightning.pytorch.demos.boring_classes")
@@ -166,3 +167,33 @@ def test_a_lightning_checkpoint_gives_its_weights(tmp_path):
     torch.testing.assert_close(module.net.weight, theirs.net.weight)
     ours = quiet_trainer()
     ours.validate(Measured(), data(), ckpt_path=tmp_path / "theirs.ckpt", verbose=False)
+
+
+def test_placeholders_of_a_lightning_module_are_not_its_steps():
+    """A LightningModule without a step is refused by the step's name, and trains unvalidated with its loaders there."""
+
+    class Bare(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Linear(4, 1)
+
+        def val_dataloader(self):
+            return data()
+
+    with pytest.raises(InterlockError, match="Bare has no training_step and no configure_optimizers"):
+        quiet_trainer().fit(Bare(), data())
+    with pytest.raises(InterlockError, match="no test_step"):
+        quiet_trainer().test(Bare(), data())
+
+    class Trains(Bare):
+        def training_step(self, batch, batch_idx):
+            return self.net(batch).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    trainer = quiet_trainer()
+    trainer.fit(Trains(), data())
+    assert trainer.global_step == 6
+    with pytest.raises(InterlockError, match="no validation_step"):
+        trainer.fit(Trains(), data(), data())

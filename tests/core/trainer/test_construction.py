@@ -212,7 +212,7 @@ def test_good_arguments(arguments):
     ("module", "data", "kind", "words"),
     [
         (5, [1], WrongType, "takes an nn.Module, not int 5"),
-        (nn.Linear, [1], WrongType, "takes an nn.Module, not type"),
+        (nn.Linear, [1], WrongType, "takes an nn.Module, not its class"),
         (nn.Linear(1, 1), [1], InterlockError, "Linear has no"),
     ],
     ids=["number", "class", "no_methods"],

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.nets import Net, loader, quiet_trainer
 
-from core import CombinedLoader, DataModule
+from core import CombinedLoader, DataModule, ModelCheckpoint
 from core.errors import InterlockError
 
 
@@ -137,3 +137,36 @@ def test_max_size_gives_none_for_what_is_used_up():
     batches = list(CombinedLoader([loader(1), loader(2)], "max_size"))
     assert batches[1][0] is None
     assert batches[1][1] is not None
+
+
+def test_evaluation_without_a_module_takes_that_of_the_last_fit(tmp_path, capsys):
+    """test(dataloaders=...) after a fit tests the best checkpoint, says so, and takes another where it is told."""
+
+    class Scored(Net):
+        def test_step(self, batch, batch_idx):
+            self.log("weight", self.layer.weight.sum())
+
+        def on_train_epoch_end(self):
+            self.log("score", float(self.current_epoch))
+
+    saving = ModelCheckpoint(dirpath=tmp_path, monitor="score", mode="min", save_last=True)
+    trainer = quiet_trainer(max_epochs=2, enable_checkpointing=True, callbacks=[saving])
+    with pytest.raises(InterlockError, match="test was given no module"):
+        trainer.test(dataloaders=loader(1))
+    net = Scored()
+    trainer.fit(net, loader())
+    last = net.layer.weight.sum().item()
+    best = torch.load(saving.best_model_path, weights_only=True)["state_dict"]["layer.weight"].sum().item()
+    assert trainer.test(dataloaders=loader(1), verbose=False) == [{"weight": pytest.approx(best)}]
+    assert saving.best_model_path in capsys.readouterr().out
+    assert trainer.test(dataloaders=loader(1), ckpt_path="last", verbose=False) == [{"weight": pytest.approx(last)}]
+    assert best != pytest.approx(last)
+    assert len(trainer.predict(dataloaders=loader(2))) == 2
+
+
+def test_evaluation_without_a_module_or_checkpoints_takes_the_module_as_it_is():
+    """Where a fit saved nothing, validate() without a module runs the trained module itself."""
+    trainer, net = quiet_trainer(), Net()
+    trainer.fit(net, loader())
+    (metrics,) = trainer.validate(dataloaders=loader(1), verbose=False)
+    assert metrics["val_loss"] == pytest.approx(net(next(iter(loader(1)))).mean().item())

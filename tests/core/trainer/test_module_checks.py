@@ -1,0 +1,78 @@
+"""A module that a stage cannot run is refused before anything starts, with what to write."""
+
+import pytest
+import torch
+from support.nets import Net, loader, quiet_trainer
+
+from core import Module
+from core.errors import InterlockError, WrongType
+
+
+def test_a_class_in_place_of_a_module_is_refused():
+    """fit(Net, loader) says that it takes an instance, and how to make one."""
+    with pytest.raises(WrongType, match=r"not its class\n  hint: make one, Net\(\.\.\.\)"):
+        quiet_trainer().fit(Net, loader())
+
+
+def test_a_forgotten_super_init_is_named():
+    """A module whose __init__ does not call super().__init__() is told that, not which attribute torch misses."""
+
+    class Forgot(Net):
+        def __init__(self):
+            self.width = 4
+
+    with pytest.raises(InterlockError, match=r"Forgot is not set up: its __init__ has to call super"):
+        quiet_trainer().fit(Forgot(), loader())
+
+
+@pytest.mark.parametrize("name", ["training_epoch_end", "validation_epoch_end", "test_epoch_end"])
+def test_hooks_that_gathered_outputs_are_refused(name):
+    """A module with an epoch_end hook of older days is refused, since its results would be lost silently."""
+    old = type("Old", (Net,), {name: lambda self, outputs: None})
+    with pytest.raises(InterlockError, match=f"{name} is from the past; write on_"):
+        quiet_trainer().fit(old(), loader())
+
+
+def test_a_hook_that_nobody_calls_is_warned_of():
+    """A hook of older days that may have been left in unused gives a warning with the name of its successor."""
+    old = type("Old", (Net,), {"on_epoch_end": lambda self: None})
+    with pytest.warns(UserWarning, match=r"Old.on_epoch_end is called by nobody; write on_train_epoch_end"):
+        quiet_trainer().fit(old(), loader())
+
+
+def test_arguments_that_nobody_passes_are_refused():
+    """training_step(batch, batch_idx, optimizer_idx) is refused with what to write, unless it has a default."""
+
+    class Old(Net):
+        def training_step(self, batch, batch_idx, optimizer_idx):
+            return super().training_step(batch, batch_idx)
+
+    class Tolerant(Net):
+        def training_step(self, batch, batch_idx, optimizer_idx=None):
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(InterlockError, match=r"takes optimizer_idx.*automatic_optimization = False"):
+        quiet_trainer().fit(Old(), loader())
+    trainer = quiet_trainer()
+    trainer.fit(Tolerant(), loader())
+    assert trainer.global_step == 4
+
+
+def test_a_plain_module_may_have_methods_of_such_names():
+    """In an nn.Module of no framework a method named on_epoch_end means what its author says, without a warning."""
+
+    class Plain(torch.nn.Module):
+        training_step = Net.training_step
+        configure_optimizers = Net.configure_optimizers
+
+        def __init__(self):
+            super().__init__()
+            self.layer, self.calls = torch.nn.Linear(4, 1), []
+
+        def on_epoch_end(self):
+            raise AssertionError("not a hook")
+
+    assert not issubclass(Plain, Module)
+    trainer = quiet_trainer()
+    trainer.fit(Plain(), loader())
+    assert trainer.global_step == 4
