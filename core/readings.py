@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -312,6 +312,14 @@ class Readings:
         """Keep the values of ``results`` for :attr:`callback_metrics` and :attr:`progress_bar_metrics`."""
         self._metrics.update(results.step_metrics() | results.epoch_metrics())
         self._bar_metrics.update(results.step_metrics(prog_bar=True) | results.epoch_metrics(prog_bar=True))
+
+    def keep_last_values(self) -> None:
+        """Keep the running stage's last values as numbers, and let go of the stage."""
+        results, self.results = self.results, None
+        if results is not None:
+            with suppress(Exception):  # after a failure of a device its values cannot be read, and that is told already
+                self._metrics.update(results.step_metrics())
+                self._bar_metrics.update(results.step_metrics(prog_bar=True))
 
     def log_to_loggers(self, metrics: Mapping[str, float]) -> None:
         """Hand numbers to every logger, on rank 0."""

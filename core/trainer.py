@@ -324,10 +324,13 @@ class Trainer(Readings):
         return stage.start(self)
 
     def end_run(self) -> None:
-        """Give back what the last run still holds; called by the next run, and at the end of the program."""
+        """Give back what the last run still holds: the wrapped module, optimizers, process groups.
+
+        The next run does so itself, be it this Trainer's or another's on the same module.
+        """
         run, self._run = self._run, None
         if run is not None:
-            run.hooks.teardown()
+            run.close()
 
     def save_checkpoint(self, filepath: str | os.PathLike[str], weights_only: bool = False) -> None:
         """Write a checkpoint; during a run, or after it until the next begins. Every rank has to call it.
@@ -339,7 +342,10 @@ class Trainer(Readings):
         from core.checkpoint.save import save
 
         if self._run is None:
-            raise InterlockError("save_checkpoint needs a run: call it in a callback or after fit, in the same process")
+            raise InterlockError(
+                "save_checkpoint needs a run: call it in a callback or after fit, in the same process, and before\n"
+                "  another Trainer takes the module or end_run() is called"
+            )
         save(self._run, os.fspath(filepath), weights_only, SAVE_TIMEOUT)
 
     def remove_checkpoint(self, filepath: str | os.PathLike[str]) -> None:

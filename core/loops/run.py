@@ -94,6 +94,19 @@ class Run:
     def _own_transfer(self, name: str) -> Callable[..., Any] | None:
         return overridden(self.data.datamodule, name) or overridden(self.module, name)
 
+    def close(self) -> None:
+        """Let go of the wrapped module, the optimizers and the loops, then of what the plugins hold.
+
+        Nothing that outlives the run, such as the Trainer, leads to them any more, so that their memory goes back
+        even if the run itself is still held somewhere.
+        """
+        self.trainer.keep_last_values()
+        if self.evaluation is not None:
+            self.evaluation.when_known = None  # it leads to the loop, which leads to it
+        self.wrapped = self.loop = self.evaluation = self.manual = self.writer = None
+        self.setup = OptimizerSetup()
+        self.hooks.teardown()
+
     @property
     def is_rank_zero(self) -> bool:
         """Whether this process writes files and shows progress."""

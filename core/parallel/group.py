@@ -25,15 +25,15 @@ THREADS_LET_GO = 0.1
 _OPS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
-def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: float) -> bool:
-    """Form the default process group; return whether it is ours to give back.
+def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: float) -> Any:
+    """Form the default process group and return it; None where it is not ours to give back.
 
     A group that the user's script has formed is used as it is; one that an earlier run left is given back first.
 
     Raises:
         InvalidArgument: when the script's group is not one of the run's ranks.
     """
-    give_back()
+    _give_back_ours()
     atexit.register(_end_with_program)
     _leave_garbage_to_this_process()
     ranks = rendezvous.ranks
@@ -44,7 +44,7 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
                 f"this process is rank {wanted[0]} of {wanted[1]} in the run, but rank {there[0]} of {there[1]} in the "
                 "process group that the program has formed\n  hint: leave it to the strategy to form the group"
             )
-        return False
+        return None
     with sockets_over(rendezvous.network, "GLOO_SOCKET_IFNAME"):
         dist.init_process_group(
             backend,
@@ -55,15 +55,20 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
             device_id=device if device.index is not None else None,
         )
     _ours.append(dist.group.WORLD)
-    return True
+    return _ours[-1]
 
 
 _ours: list[Any] = []
 """The default process group, while it is one that :func:`form` formed."""
 
 
-def give_back() -> None:
-    """Destroy the process group that :func:`form` formed, if it is still there."""
+def give_back(formed: Any) -> None:
+    """Destroy ``formed``, what :func:`form` returned, unless a later run has formed another in its place."""
+    if any(formed is own for own in _ours):
+        _give_back_ours()
+
+
+def _give_back_ours() -> None:
     atexit.unregister(_end_with_program)
     if _ours and dist.is_initialized() and dist.group.WORLD is _ours[-1]:
         dist.destroy_process_group()
@@ -89,7 +94,7 @@ def _end_with_program() -> None:
 
     A thread that does so a moment later, when the interpreter is ending, aborts the process.
     """
-    give_back()
+    _give_back_ours()
     time.sleep(THREADS_LET_GO)
 
 

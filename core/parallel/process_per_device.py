@@ -43,7 +43,7 @@ class ProcessPerDeviceStrategy(Strategy):
 
     def __init__(self, start_timeout: float = 120.0, timeout: float = 600.0) -> None:
         self.start_timeout, self.timeout = start_timeout, timeout
-        self._owns_group = False
+        self._group: Any = None
 
     @property
     def backend(self) -> str:
@@ -110,7 +110,7 @@ class ProcessPerDeviceStrategy(Strategy):
         point = f"start of a run with {self.plan.strategy.name}"
         # the first time ranks have to start; later they come from whatever the program did between its runs
         self._rendezvous.meet(point, self.start_timeout if self._rendezvous.runs == 1 else self.timeout)
-        self._owns_group = group.form(self.backend, self._rendezvous, device, self.timeout)
+        self._group = group.form(self.backend, self._rendezvous, device, self.timeout)
         return device
 
     @hookimpl
@@ -131,9 +131,8 @@ class ProcessPerDeviceStrategy(Strategy):
 
     @hookimpl
     def teardown(self) -> None:
-        if self._owns_group:
-            group.give_back()
-        self._owns_group = False
+        group.give_back(self._group)
+        self._group = None
 
 
 def _join_once(environment: LaunchEnvironment, join: Callable[[Ranks], Rendezvous]) -> Rendezvous:

@@ -23,7 +23,7 @@ from core.plugins.binding import bind, make_plugins
 from core.rules import Party, violations
 from core.session import Ranks
 from core.stages import home
-from core.stages.attachment import attach
+from core.stages.attachment import attach, end_earlier, hold
 from core.stages.settings import torch_settings
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Stage(ABC):
     def start(self, trainer: Trainer) -> StageResult:
         """Start the processes, wait for the outcome, and take it over."""
         self.trainer = trainer
+        end_earlier(trainer, self.module)
         self._prepare()
         assert self.run is not None
         run, launch = self.run, self.run.hooks.launch
@@ -69,13 +70,13 @@ class Stage(ABC):
         try:
             result: StageResult = launch(self)
         except BaseException:
-            run.hooks.teardown()
+            run.close()
             raise
         elsewhere = _runs_elsewhere(run)
         if result.changes is not None and (elsewhere or run.ranks.serves):
             home.take(trainer, self.module, result.changes)
         if not elsewhere:
-            trainer._run = run  # so that a checkpoint can be saved after the run
+            hold(trainer, run)  # so that a checkpoint can be saved after the run
         return result
 
     def _prepare(self) -> None:

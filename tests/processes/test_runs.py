@@ -26,8 +26,8 @@ for tested in (first, second, alone, first):
     tested.fit(module, loader())
     assert not weight().equal(before)
     seen.append([weight().tolist(), tested.current_epoch, tested.global_step])
-seen.append(second.validate(module, loader(), verbose=False))
 first.save_checkpoint("after.ckpt")
+seen.append(second.validate(module, loader(), verbose=False))
 seen.append(dist.get_world_size())
 note(f"rank{rank}", json.dumps(seen))
 """
