@@ -24,6 +24,7 @@ from core.readings import Readings
 from core.registry import get_registry
 from core.request import Features, Request
 from core.stages import EvaluateStage, FitStage, Stage, StageResult
+from core.strangers import warn_of_broken
 
 if TYPE_CHECKING:
     from core.metrics import Results
@@ -319,6 +320,8 @@ class Trainer(Readings):
     def _start(self, stage: Stage) -> StageResult:
         stage.check(self)
         self._module = stage.module
+        if self.is_global_zero:
+            warn_of_broken(get_registry())
         self.ckpt_path = stage.ckpt_path
         self.end_run()
         return stage.start(self)
