@@ -61,31 +61,51 @@ class UnknownPlugin(InterlockError):
 
 
 class InvalidCombination(InterlockError):
-    """The declarations contradict each other: every broken rule, then the nearest combinations that work here."""
+    """The declarations contradict each other: every broken rule, then the nearest that works here.
 
-    def __init__(self, subject: str, violations: Sequence[Violation], suggestions: Sequence[Combination] = ()) -> None:
+    ``suggestions`` are other plugins; ``settings``, given where no other plugins help, what to write in place of what
+    was asked for.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        violations: Sequence[Violation],
+        suggestions: Sequence[Combination] = (),
+        settings: Sequence[str] = (),
+    ) -> None:
         self.subject = subject
         self.violations = tuple(violations)
         self.suggestions = tuple(suggestions)
+        self.settings = tuple(settings)
         lines = [f"{subject} cannot work together"]
         for violation in self.violations:
             lines += [f"  - {violation.fact}", f"    reason: {violation.reason}"]
-        super().__init__("\n".join([*lines, *_suggested(self.suggestions)]))
+        super().__init__("\n".join([*lines, *_suggested(self.suggestions, self.settings)]))
 
 
 class PluginUnavailable(InterlockError):
     """The combination is valid, but a package or the hardware for it is missing here."""
 
-    def __init__(self, subject: str, reasons: Sequence[str], suggestions: Sequence[Combination] = ()) -> None:
+    def __init__(
+        self,
+        subject: str,
+        reasons: Sequence[str],
+        suggestions: Sequence[Combination] = (),
+        settings: Sequence[str] = (),
+    ) -> None:
         self.subject = subject
         self.reasons = tuple(reasons)
         self.suggestions = tuple(suggestions)
+        self.settings = tuple(settings)
         lines = [f"{subject} cannot run here", *(f"  - {reason}" for reason in self.reasons)]
-        super().__init__("\n".join([*lines, *_suggested(self.suggestions)]))
+        super().__init__("\n".join([*lines, *_suggested(self.suggestions, self.settings)]))
 
 
-def _suggested(suggestions: Sequence[Combination]) -> list[str]:
-    return ["nearest combinations that work here:", *(f"  {s}" for s in suggestions)] if suggestions else []
+def _suggested(suggestions: Sequence[Combination], settings: Sequence[str]) -> list[str]:
+    combinations = ["nearest combinations that work here:", *(f"  {s}" for s in suggestions)] if suggestions else []
+    changes = ["the same works here with:", *(f"  {s}" for s in settings)] if settings else []
+    return combinations + changes
 
 
 class OtherAPI(InterlockError, TypeError):

@@ -8,35 +8,36 @@ from core.errors import InvalidArgument
 from core.spellings import nearest
 
 PAST_ARGUMENTS = {
-    "amp_backend": 'precision="16-mixed" is torch\'s own; precision="apex" is NVIDIA apex',
+    "amp_backend": 'precision="16-mixed" for torch\'s own, or precision="apex" for NVIDIA apex',
     "amp_level": 'precision=an apex precision configured with its level, such as ApexPrecision(level="O2")',
     "auto_lr_find": "Tuner(trainer).lr_find(module)",
     "auto_scale_batch_size": "Tuner(trainer).scale_batch_size(module)",
     "auto_select_gpus": 'accelerator="cuda", devices=N',
-    "checkpoint_callback": "enable_checkpointing=True or False",
-    "distributed_backend": "strategy=...",
+    "checkpoint_callback": "enable_checkpointing={value}",
+    "distributed_backend": "strategy={value}",
     "enable_pl_optimizer": "nothing: it is gone",
-    "flush_logs_every_n_steps": "CSVLogger(flush_every=...)",
-    "gpus": 'accelerator="cuda", devices=...',
+    "flush_logs_every_n_steps": "logger=CSVLogger(..., flush_every={value})",
+    "gpus": 'accelerator="cuda", devices={value}',
     "ipus": "an accelerator plugin for that hardware",
-    "log_gpu_memory": "a callback that logs it",
+    "log_gpu_memory": "callbacks=[DeviceStatsMonitor()]",
     "move_metrics_to_cpu": "nothing: metrics are read in host memory",
     "multiple_trainloader_mode": "CombinedLoader(loaders, mode)",
-    "num_processes": 'accelerator="cpu", devices=...',
-    "prepare_data_per_node": "prepare_data_per_node on the data module",
+    "num_processes": 'accelerator="cpu", devices={value}',
+    "prepare_data_per_node": "prepare_data_per_node={value} in the DataModule",
     "process_position": "nothing: it is gone",
     "progress_bar_refresh_rate": "enable_progress_bar=False, or ProgressBar(refresh_every=seconds)",
     "reload_dataloaders_every_epoch": "reload_dataloaders_every_n_epochs=1",
-    "replace_sampler_ddp": "use_distributed_sampler=True or False",
-    "resume_from_checkpoint": "trainer.fit(..., ckpt_path=...)",
-    "stochastic_weight_avg": "a callback that averages weights",
+    "replace_sampler_ddp": "use_distributed_sampler={value}",
+    "resume_from_checkpoint": "trainer.fit(..., ckpt_path={value})",
+    "stochastic_weight_avg": "callbacks=[StochasticWeightAveraging(swa_lrs=...)]",
     "terminate_on_nan": "detect_anomaly=True",
-    "tpu_cores": 'accelerator="xla", devices=...',
-    "track_grad_norm": "a callback with on_before_optimizer_step",
+    "tpu_cores": 'accelerator="xla", devices={value}',
+    "track_grad_norm": "a callback whose on_before_optimizer_step logs it",
     "truncated_bptt_steps": "a loop over the parts in training_step",
-    "weights_save_path": "ModelCheckpoint(dirpath=...)",
+    "weights_save_path": "callbacks=[ModelCheckpoint(dirpath={value})]",
     "weights_summary": "enable_model_summary=True or False",
 }
+"""What each is written as now; ``{value}`` stands for what was given."""
 
 PAST_HOOKS = {
     "training_epoch_end": "on_train_epoch_end, and keep what the steps gave in an attribute",
@@ -77,7 +78,7 @@ def refuse_past(given: Mapping[str, object], known: Iterable[str]) -> None:
     lines = []
     for name, value in given.items():
         if name in PAST_ARGUMENTS:
-            lines.append(f"{name}={value!r} is from the past; write {PAST_ARGUMENTS[name]}")
+            lines.append(f"{name}={value!r} is from the past; write {PAST_ARGUMENTS[name].format(value=repr(value))}")
             continue
         close = nearest(name, known)
         hint = f"; did you mean {close[0]}?" if close else ""

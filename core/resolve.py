@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.availability import probe, reasons_against
 from core.declarations import KINDS, AcceleratorDeclaration, Declaration, Kind, StrategyDeclaration
 from core.discovery import Found
+from core.ease import ease
 from core.errors import InterlockError, InvalidCombination, PluginUnavailable
 from core.hooktable import HOOKS
 from core.plan import Chosen, HookRow, Launch, Plan
@@ -29,8 +30,11 @@ def resolve(registry: Registry, request: Request) -> Plan:
         return _attempt(registry, request)
     except _RefusalError as refusal:
         # what is suggested has passed every check with this very request
-        near = suggest(registry, refusal.names, request.party(1), partial(_works, registry, request))
-        raise refusal.kind(refusal.subject, refusal.reasons, near) from None
+        near: list[Combination] = []
+        if refusal.names is not None:
+            near = suggest(registry, refusal.names, request.party(1), partial(_with_names_works, registry, request))
+        settings = [] if near else ease(request, partial(_works, registry))
+        raise refusal.kind(refusal.subject, refusal.reasons, near, settings) from None
 
 
 class _RefusalError(Exception):
@@ -41,15 +45,19 @@ class _RefusalError(Exception):
         kind: type[InvalidCombination] | type[PluginUnavailable],
         subject: str,
         reasons: Sequence[Any],
-        names: Combination,
+        names: Combination | None,
     ) -> None:
         self.kind, self.subject, self.reasons, self.names = kind, subject, reasons, names
         super().__init__(subject)
 
 
-def _works(registry: Registry, request: Request, combination: Combination) -> bool:
+def _with_names_works(registry: Registry, request: Request, combination: Combination) -> bool:
+    return _works(registry, replace(request, **combination._asdict(), options={}))
+
+
+def _works(registry: Registry, request: Request) -> bool:
     try:
-        _attempt(registry, replace(request, **combination._asdict(), options={}))
+        _attempt(registry, request)
     except (_RefusalError, InterlockError):
         return False
     return True
@@ -153,7 +161,7 @@ def _count_devices(request: Request, accelerator: Chosen, fixed: Found | None) -
         if here is None:
             reason = f"devices=-1 means all devices, but {accelerator.name} has no fixed number; give a count"
             both = Violation("the request", "disagrees", "devices", reason, (f"accelerator {accelerator.name!r}",))
-            raise InvalidCombination(_subject(request, accelerator.name), [both])
+            raise _RefusalError(InvalidCombination, _subject(request, accelerator.name), [both], None)
         return max(here, 1), f"all that {accelerator.name} has here"
     if fixed and fixed.declaration and "devices.many" not in fixed.declaration.provided:
         return 1, f"auto: {fixed.name} uses one"

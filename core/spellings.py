@@ -102,7 +102,10 @@ def parse_name(kind: str, value: object) -> str:
         return str(value)
     if not isinstance(value, str):
         also = " or an int" if kind == "precision" else " or a configured plugin"
-        raise WrongType(f"{kind} must be a name (a string){also}, not {_typed(value)}")
+        raise WrongType(
+            f"{kind} must be a name (a string){also}, not {_typed(value)}\n"
+            f"  hint: python -m core.registry list --kind {kind}"
+        )
     if not value.strip():
         raise InvalidArgument(f"{kind} is an empty string; leave it out for {AUTO!r}")
     return value.strip()

@@ -2,7 +2,7 @@
 
 import os
 
-from core.declarations import API, AcceleratorDeclaration
+from core.declarations import API, AcceleratorDeclaration, Replaces
 
 FORK = ("fork",) if hasattr(os, "fork") else ()
 """Provided where the system has it."""
@@ -26,6 +26,10 @@ DECLARATION = AcceleratorDeclaration(
         "rpc",
         "replicas",
         *FORK,
+    ),
+    replaces=tuple(
+        Replaces(name, 'accelerator="cpu", or install a package that brings an accelerator plugin for it')
+        for name in ("mps", "hpu", "ipu", "npu", "xpu")
     ),
     preference=1,
 )

@@ -1,6 +1,6 @@
 """Weights in float32, suitable operations in float16, with a scaled loss."""
 
-from core.declarations import API, Exclude, Need, Option, PrecisionDeclaration
+from core.declarations import API, Exclude, Need, Option, PrecisionDeclaration, Replaces
 
 DECLARATION = PrecisionDeclaration(
     name="16-mixed",
@@ -15,6 +15,11 @@ DECLARATION = PrecisionDeclaration(
     ),
     excludes=(
         Exclude("asked.optimizer.closure", "an optimizer that evaluates several times a step cannot skip one of them"),
+    ),
+    replaces=(
+        Replaces("amp", 'precision="16-mixed"'),
+        Replaces("native", 'precision="16-mixed"'),
+        Replaces("mixed", 'precision="16-mixed", or "bf16-mixed", which needs no loss scaling'),
     ),
     wraps=("backward", "optimizer_step"),
     options=(

@@ -1,6 +1,6 @@
 """Everything in float32."""
 
-from core.declarations import API, PrecisionDeclaration
+from core.declarations import API, PrecisionDeclaration, Replaces
 
 DECLARATION = PrecisionDeclaration(
     name="32-true",
@@ -8,5 +8,6 @@ DECLARATION = PrecisionDeclaration(
     implementation="builtin_plugins.fp32.precision:Float32Precision",
     api=API,
     aliases=("32", "fp32", "float32"),
+    replaces=(Replaces("full", 'precision="32-true"'), Replaces("float", 'precision="32-true"')),
     preference=100,
 )

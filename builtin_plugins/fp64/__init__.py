@@ -1,6 +1,6 @@
 """Everything in float64."""
 
-from core.declarations import API, Need, PrecisionDeclaration
+from core.declarations import API, Need, PrecisionDeclaration, Replaces
 
 DECLARATION = PrecisionDeclaration(
     name="64-true",
@@ -9,5 +9,6 @@ DECLARATION = PrecisionDeclaration(
     api=API,
     aliases=("64", "fp64", "float64"),
     needs=(Need("dtype.float64", "the weights are kept in float64"),),
+    replaces=(Replaces("double", 'precision="64-true"'),),
     wraps=("wrap_model", "transfer_batch"),
 )

@@ -1,7 +1,7 @@
 """Optimizer state and gradients sharded over the ranks by fairscale."""
 
 from builtin_plugins.ddp.tokens import GROUP_NEED
-from core.declarations import API, Exclude, Need, Option, Package, StrategyDeclaration
+from core.declarations import API, Exclude, Need, Option, Package, Replaces, StrategyDeclaration
 from core.parallel.options import PROCESS_OPTIONS
 
 DECLARATION = StrategyDeclaration(
@@ -45,6 +45,7 @@ DECLARATION = StrategyDeclaration(
         Option("broadcast_fp16", False, "send updated parameters between ranks in float16"),
         *PROCESS_OPTIONS,
     ),
+    replaces=(Replaces("fairscale", 'strategy="ddp_sharded"'),),
     ranks="device",
     preference=10,
 )

@@ -71,6 +71,7 @@ def _error_as_json(error: InterlockError) -> dict[str, Any]:
         "violations": [violation._asdict() for violation in getattr(error, "violations", ())],
         "reasons": list(getattr(error, "reasons", ())),
         "suggestions": [combination._asdict() for combination in getattr(error, "suggestions", ())],
+        "settings": list(getattr(error, "settings", ())),
     }
 
 

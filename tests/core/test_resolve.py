@@ -228,14 +228,48 @@ def test_module_tokens_wait_for_the_module():
     assert ask(shop(pipeline=pipeline), strategy="pipeline").strategy.name == "pipeline"
 
 
-LAUNCHED = LaunchEnvironment(
+TORCHRUN = LaunchEnvironment(
     "torchrun", "started by torchrun (WORLD_SIZE=2)", Ranks(0, 0, 0, 2, 2), tokens=("launched.external",)
 )
 
 
+@pytest.mark.parametrize(
+    ("asked", "settings"),
+    [
+        ({"devices": Devices(indices=(0, 1))}, ["devices=2"]),
+        ({"devices": Devices(indices=(3,))}, ["devices=1"]),
+        ({"devices": Devices(count=-1)}, ["devices=1"]),
+        ({"num_nodes": 2}, ["num_nodes=1"]),
+        ({"features": Features(sync_batchnorm=True)}, ["sync_batchnorm=False"]),
+        ({"features": Features(accumulate_grad_batches=2)}, ["accumulate_grad_batches=1"]),
+        (
+            {"features": Features(gradient_clip_val=1.0, gradient_clip_algorithm="value"), "devices": 2},
+            ["gradient_clip_algorithm='norm'", "gradient_clip_val=None"],
+        ),
+        (
+            {"features": Features(accumulate_grad_batches=2, sync_batchnorm=True), "devices": Devices(indices=(0, 1))},
+            ["devices=2, sync_batchnorm=False, accumulate_grad_batches=1"],
+        ),
+        ({"devices": 3, "environment": TORCHRUN}, ["devices=2"]),
+        ({"devices": 2, "num_nodes": 2, "environment": TORCHRUN}, ["num_nodes=1"]),
+    ],
+    ids=lambda value: " and ".join(value),
+)
+def test_what_to_write_where_no_other_plugins_help(asked, settings):
+    """An error that no other plugins would mend says what to write instead, with the fewest changes."""
+    registry = shop(npu=None, half=None)
+    if "gradient_clip_algorithm='norm'" in settings:
+        registry = shop(npu=None, half=None, alone=None)
+    with pytest.raises(InvalidCombination) as caught:
+        ask(registry, accelerator="host", **asked)
+    assert caught.value.suggestions == ()
+    assert list(caught.value.settings) == settings
+    assert str(caught.value).splitlines()[-len(settings) :] == [f"  {setting}" for setting in settings]
+
+
 def test_launcher_gives_the_number_of_processes():
     """Under a launcher auto means one device per process that it started, and nothing else is started."""
-    plan = ask(strategy="team", environment=LAUNCHED)
+    plan = ask(strategy="team", environment=TORCHRUN)
     assert (plan.num_devices, plan.world_size, plan.launch.how) == (2, 2, "external")
 
 
@@ -243,7 +277,7 @@ def test_launcher_gives_the_number_of_processes():
 def test_launcher_that_disagrees(fields):
     """A launcher that started another number of processes is refused at once, with both numbers."""
     with pytest.raises(InvalidCombination, match="the launcher and the request disagree about WORLD_SIZE") as caught:
-        ask(environment=LAUNCHED, **{"strategy": "team", **fields})
+        ask(environment=TORCHRUN, **{"strategy": "team", **fields})
     assert "WORLD_SIZE=2" in str(caught.value)
 
 

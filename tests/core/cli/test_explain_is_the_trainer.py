@@ -18,6 +18,8 @@ CASES = [
     {"strategy": "ddp", "devices": 2, "num_nodes": 2},
     {"accelerator": "cpu", "devices": "0,1"},
     {"accelerator": "cpu", "devices": "0"},
+    {"accelerator": "cpu", "devices": -1},
+    {"precision": "half"},
     {"precision": "fp61"},
 ]
 

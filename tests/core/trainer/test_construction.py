@@ -221,3 +221,45 @@ def test_wrong_module(call, module, data, kind, words):
     """A run of something that is no module, or lacks what is called, is one error before anything starts."""
     with pytest.raises(kind, match=words):
         getattr(make_trainer(), call)(module, data)
+
+
+@pytest.mark.parametrize(
+    ("past", "now"),
+    [
+        ({"gpus": 2}, 'accelerator="cuda", devices=2'),
+        ({"gpus": "0,1"}, "accelerator=\"cuda\", devices='0,1'"),
+        ({"num_processes": 4}, 'accelerator="cpu", devices=4'),
+        ({"tpu_cores": 8}, 'accelerator="xla", devices=8'),
+        ({"distributed_backend": "ddp"}, "strategy='ddp'"),
+        ({"resume_from_checkpoint": "a.ckpt"}, "trainer.fit(..., ckpt_path='a.ckpt')"),
+        ({"checkpoint_callback": False}, "enable_checkpointing=False"),
+        ({"replace_sampler_ddp": False}, "use_distributed_sampler=False"),
+        ({"weights_save_path": "w"}, "callbacks=[ModelCheckpoint(dirpath='w')]"),
+        ({"stochastic_weight_avg": True}, "callbacks=[StochasticWeightAveraging(swa_lrs=...)]"),
+    ],
+    ids=str,
+)
+def test_argument_from_the_past(past, now):
+    """An argument that peers once had is refused with what to write now, its value written into it."""
+    ((name, value),) = past.items()
+    with pytest.raises(InvalidArgument) as caught:
+        Trainer(**past)
+    assert f"  - {name}={value!r} is from the past; write {now}" in str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "now"),
+    [
+        ("accelerator", "mps", "install a package that brings an accelerator plugin for it"),
+        ("precision", "half", 'precision="16-true"'),
+        ("precision", "double", 'precision="64-true"'),
+        ("precision", "amp", 'precision="16-mixed"'),
+        ("precision", "full", 'precision="32-true"'),
+        ("strategy", "fairscale", 'strategy="ddp_sharded"'),
+        ("strategy", "deepspeed", 'strategy="fsdp"'),
+    ],
+)
+def test_name_from_elsewhere(kind, name, now):
+    """A name that people know from elsewhere is refused with what to write here."""
+    with pytest.raises(UnknownPlugin, match=re.escape(now)):
+        Trainer(**{kind: name})
