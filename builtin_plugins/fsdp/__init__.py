@@ -44,7 +44,11 @@ DECLARATION = StrategyDeclaration(
     options=(
         Option("wrap", (), "class names of the parts that are gathered one at a time, such as 'TransformerBlock'"),
         Option("min_params", 0, "also gather one at a time each part with so many parameters; 0 for none"),
-        Option("reshard_after_forward", True, "free gathered parameters after forward and gather them for backward"),
+        Option(
+            "reshard_after_forward",
+            True,
+            "free the parameters of such a part after forward, and gather them again for backward",
+        ),
         Option("param_dtype", None, "gather and compute in this dtype, such as 'bfloat16'; shards keep theirs"),
         Option("reduce_dtype", None, "exchange gradients in this dtype, such as 'float32'"),
         Option("checkpoint", "full", "'full' is one file, 'sharded' a folder to which each rank writes its part"),

@@ -34,7 +34,7 @@ class FSDPStrategy(ProcessPerDeviceStrategy):
     Args:
         wrap: class names of parts that are gathered one at a time.
         min_params: also gather one at a time each part with so many parameters; 0 for none.
-        reshard_after_forward: free gathered parameters after forward, and gather them again for backward.
+        reshard_after_forward: free the parameters of such a part after forward, and gather them again for backward.
         param_dtype: gather and compute in this dtype; the shards, and the optimizer, keep the weights' own.
         reduce_dtype: exchange gradients in this dtype.
         checkpoint: ``"full"`` for one file, ``"sharded"`` for a folder to which each rank writes its part.
@@ -76,8 +76,11 @@ class FSDPStrategy(ProcessPerDeviceStrategy):
         self._original = Original(module)
         (users_module,) = module.children()
         mesh = init_device_mesh(self.device.type, (self.ranks.world_size,))
-        for part in [*parts_to_gather(users_module, self.wrap, self.min_params), module]:
+        for part in parts_to_gather(users_module, self.wrap, self.min_params):
             fully_shard(part, mesh=mesh, mp_policy=self._policy, reshard_after_forward=self.reshard_after_forward)
+        # backward follows at once and needs the outermost parameters first: to free them costs a second gathering
+        fully_shard(module, mesh=mesh, mp_policy=self._policy, reshard_after_forward=False)
+        module.register_forward_hook(_free_without_backward)
         return WrappedModel(module, make_optimizers(), module, evaluation_exchanges=True)
 
     @hookimpl
@@ -114,6 +117,14 @@ class FSDPStrategy(ProcessPerDeviceStrategy):
             self._original.restore()
         self._original = None
         return outcome
+
+
+def _free_without_backward(module: nn.Module, *_: Any) -> None:
+    """Free what was gathered for a forward that no backward follows: who looks at weights then finds the shards."""
+    if not torch.is_grad_enabled():
+        for part in module.modules():
+            if isinstance(part, FSDPModule):
+                part.reshard()
 
 
 def _dtype(name: str, value: str | None) -> torch.dtype | None:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from support.reference import GLOBAL_BATCH, Case, Net, by_hand, dataset, furthest, make_trainer, with_trainer
 from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Subset
 
 from core import Callback, Module
@@ -75,17 +77,31 @@ class Noisy(Module):
 
 
 class Look(Callback):
-    """Saves inside the second epoch, keeps the losses of this rank, and measures what it holds."""
+    """Saves inside the second epoch, keeps this rank's losses, measures what it holds, counts what a step sends."""
 
     def __init__(self, path: str | None) -> None:
         self.path, self.bytes = path, 0
         self.losses: list[float] = []
+        self.exchanges: dict[str, int] = {}
+        self.whole_between_evaluations = 0
+        self._counting = profile(activities=[ProfilerActivity.CPU])
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.current_epoch == 2 and batch_idx == 1:
+            self._counting.start()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        if trainer.current_epoch == 2 and batch_idx == 1:
+            self._counting.stop()
+            events = self._counting.key_averages()
+            self.exchanges = {e.key.removeprefix("c10d::"): e.count for e in events if e.key.startswith("c10d::")}
         self.losses.append(outputs.item())
         if trainer.current_epoch == 1 and batch_idx == 2 and self.path is not None:
             trainer.save_checkpoint(self.path)
         self.bytes = sum(map(state_bytes, trainer.optimizers))
+
+    def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0):
+        self.whole_between_evaluations += sum(not isinstance(p, DTensor) for p in module.parameters())
 
 
 def noisy(
@@ -107,6 +123,7 @@ def noisy(
     again = trainer.validate(module, evaluation, verbose=False)[0] if strategy not in ELSEWHERE else {}
     trainer.end_run()
     found = {"losses": look.losses, "metrics": metrics, "bytes": look.bytes, "val_loss": float(by_itself)}
+    found |= {"exchanges": look.exchanges, "whole": look.whole_between_evaluations}
     return {**found, "validated": again, "weight": module.head.weight.sum().item()}
 
 

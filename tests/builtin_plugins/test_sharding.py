@@ -119,6 +119,25 @@ def test_checkpoint_is_read_by_other_layouts(found, strategy, reader):
 
 
 @pytest.mark.processes
+def test_fsdp_gathers_outermost_parameters_once_in_a_step(found):
+    """A step gathers them once, and a part by class twice: it is freed in between; each group's gradients go once."""
+    for rank in found("fsdp")["train"]:
+        counted = {name: variant["exchanges"] for name, variant in rank.items()}
+        assert counted["one group"] == {"_allgather_base_": 1, "_reduce_scatter_base_": 1}
+        assert counted["groups by class"] == {"_allgather_base_": 3, "_reduce_scatter_base_": 2}
+        assert (
+            counted["groups by size, kept"]["_allgather_base_"]
+            == counted["groups by size, kept"]["_reduce_scatter_base_"]
+        )
+
+
+@pytest.mark.processes
+def test_fsdp_frees_parameters_between_evaluation_steps(found):
+    """No parameter is whole when a step of evaluation is over."""
+    assert [variant["whole"] for rank in found("fsdp")["train"] for variant in rank.values()] == [0] * 6
+
+
+@pytest.mark.processes
 def test_sharded_checkpoint_is_a_folder(found):
     """With checkpoint='sharded' each of the two ranks has written a file of its own."""
     folder: Path = found("fsdp")["folder"]
