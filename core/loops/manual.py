@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from core.errors import InterlockError
+from core.loops.loss import refuse_loss
 from core.loops.optimizers import LoopOptimizer, Toggle
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class ManualOptimization:
             strategy.own_backward = lambda scalar: scalar.backward(*args, **kwargs)
         try:
             self._run.hooks.backward(loss)
+        except Exception as error:
+            refuse_loss("manual_backward was given", loss, self._run.module.parameters(), error)
+            raise
         finally:
             strategy.own_backward = before
 

@@ -15,7 +15,6 @@ from torch import nn
 
 from core.callbacks.events import Events
 from core.checkpoint.content import gather_from_ranks
-from core.errors import WrongType
 from core.hookspecs import WrappedModel
 from core.metrics import Results
 from core.optim import OptimizerSetup
@@ -171,16 +170,3 @@ def bound_to(module: nn.Module, step: Callable[..., Any]) -> Callable[..., Any]:
         return WithoutIndex(bound_to(module, step.step))
     belongs = isinstance(step, MethodType) and type(step.__self__) is type(module)
     return MethodType(step.__func__, module) if belongs else step  # type: ignore[attr-defined]
-
-
-def loss_of(outputs: Any) -> torch.Tensor | None:
-    """Return the loss in what ``training_step`` returned: the tensor itself, ``outputs["loss"]``, or None."""
-    if outputs is None or isinstance(outputs, torch.Tensor):
-        return outputs
-    try:
-        loss = outputs["loss"]
-    except (TypeError, KeyError, IndexError):
-        raise WrongType(
-            f"training_step must return a scalar tensor, a dict with 'loss', or None, not {type(outputs).__name__}"
-        ) from None
-    return loss  # type: ignore[no-any-return]

@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from core.data.stream import Micro
 from core.errors import InterlockError
+from core.loops.loss import loss_of, refuse_loss
 from core.loops.optimizers import LoopOptimizer
-from core.loops.run import Run, loss_of, takes_index, without_wrapper
+from core.loops.run import Run, takes_index, without_wrapper
 from core.loops.schedules import Schedules
 from core.metrics import Results
 from core.optim import clear_gradients, needs_closure
@@ -119,7 +120,11 @@ class TrainingStep:
         self.window_starts = False
         for listener in self._on_before_backward:
             listener(loss)
-        self._backward(loss)
+        try:
+            self._backward(loss)
+        except Exception as error:
+            refuse_loss("training_step returned", loss, self.run.module.parameters(), error)
+            raise
         for listener in self._on_after_backward:
             listener()
         return outputs

@@ -50,6 +50,8 @@ class TrainingLoop:
         self.loader, self.position = loader, LoaderPosition(loader)
         self.total = self._agreed_total()
         window = trainer.accumulate_grad_batches
+        if self.total == 0 and self._limit and self.run.is_rank_zero:
+            trainer.warn("the training loader has no batches: fit trains nothing")
         if self.total is not None and 0 < self.total < window and self.run.is_rank_zero:
             trainer.warn(
                 f"accumulate_grad_batches={window} is more than the {self.total} batches of an epoch: "

@@ -12,7 +12,8 @@ from torch import nn
 
 from core.callbacks.base import Callback
 from core.errors import InterlockError, PluginUnavailable
-from core.loops.run import Run, loss_of
+from core.loops.loss import loss_of
+from core.loops.run import Run
 from core.tuner.trial import hide, take_steps
 
 if TYPE_CHECKING:

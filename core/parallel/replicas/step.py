@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from core.data.chunks import Chunk
 from core.data.nested import map_tensors
-from core.errors import InterlockError, WrongType
+from core.errors import InterlockError
+from core.loops.loss import loss_of, refuse_loss, wrong_outputs
 from core.metrics.recording import log_together
 from core.parallel.replicas.replica import Outcome
 
@@ -60,7 +61,12 @@ class ReplicatedStep(nn.Module):
         losses = losses_of(outputs) if torch.is_grad_enabled() else None
         if losses is None:
             return self._join(outputs, sizes)
-        loss = self._replicas.joined_loss(losses, sizes, self.module)
+        try:
+            loss = self._replicas.joined_loss(losses, sizes, self.module)
+        except Exception as error:
+            for one in losses:
+                refuse_loss("training_step returned", one, self.module.parameters(), error)
+            raise
         if isinstance(outputs[0], Tensor):
             return loss
         joined = self._join([map_tensors(output, Tensor.detach) for output in outputs], sizes)
@@ -102,10 +108,8 @@ def losses_of(outputs: Sequence[Any]) -> list[Tensor] | None:
 
 
 def _loss_of(outputs: Any) -> Tensor | None:
+    if isinstance(outputs, Mapping):
+        return loss_of(outputs) if "loss" in outputs else None
     if outputs is None or isinstance(outputs, Tensor):
         return outputs
-    if isinstance(outputs, Mapping):
-        return outputs.get("loss")
-    raise WrongType(
-        f"training_step must return a scalar tensor, a dict with 'loss', or None, not {type(outputs).__name__}"
-    )
+    raise wrong_outputs(outputs)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from core.data.chunks import Chunk, weighted_mean
+from core.loops.loss import refuse_loss
 from core.parallel.replicas.ambient import Ambient
 from core.parallel.replicas.copies import Copy, copy_module
 from core.parallel.replicas.random import RandomNumbers
@@ -85,7 +86,11 @@ class _Backward:
 
     def _run(self, loss: Tensor, start: Tensor) -> None:
         with self._guard():
-            torch.autograd.backward(loss, start)
+            try:
+                torch.autograd.backward(loss, start)
+            except Exception as error:
+                refuse_loss("training_step returned", loss, self._parameters, error)
+                raise
 
     def _sum(self, parameter: nn.Parameter) -> Tensor | None:
         total: Tensor | None = None
