@@ -101,7 +101,7 @@ def batches_within(limit: int | float, length: int | None, name: str) -> int | N
     """Return how many batches a limit leaves of ``length``; for an unknown length the limit itself, None if it is 1.0.
 
     Raises:
-        InvalidArgument: for a fraction of a loader that does not say its length.
+        InvalidArgument: for a fraction of a loader that does not say its length, or of which it leaves no batch.
     """
     if length is None:
         if isinstance(limit, float):
@@ -109,4 +109,10 @@ def batches_within(limit: int | float, length: int | None, name: str) -> int | N
                 raise InvalidArgument(f"{name}={limit} is a fraction of a loader without a length; give a whole number")
             return None if limit else 0
         return limit
-    return int(length * limit) if isinstance(limit, float) else min(limit, length)
+    if not isinstance(limit, float):
+        return min(limit, length)
+    if limit and length and not int(length * limit):
+        raise InvalidArgument(
+            f"{name}={limit} leaves nothing of {length} batches; give at least {1 / length:.3g}, or 0"
+        )
+    return int(length * limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from torch.utils.data import DataLoader
@@ -21,29 +21,37 @@ class CombinedLoader:
         loaders: a dict, list or tuple of loaders.
         mode: ``"max_size_cycle"``: as long as the longest, shorter ones start again; ``"min_size"``: as long as the
             shortest; ``"max_size"``: as long as the longest, with None in place of what is used up; ``"sequential"``:
-            one loader after the other, as ``(batch, batch_idx, dataloader_idx)``.
+            one loader after the other, as ``(batch, batch_idx, dataloader_idx)``; a training step gets the batch.
     """
 
     def __init__(self, loaders: Any, mode: Mode = "min_size") -> None:
-        self.mode = choice("mode", mode, MODES)
+        self.mode: Mode = choice("mode", mode, MODES)  # type: ignore[assignment]  # one of MODES
         self.loaders = loaders
 
     @property
-    def flattened(self) -> list[Any]:
-        """The loaders in a list."""
+    def parts(self) -> list[Any]:
+        """The loaders in a list; a combination within the combination is one of them."""
         return list(self.loaders.values()) if isinstance(self.loaders, Mapping) else list(self.loaders)
 
-    def replaced(self, loaders: list[Any]) -> CombinedLoader:
-        """Return the same combination of other loaders, given in a list."""
-        return CombinedLoader(self._shaped(loaders), self.mode)  # type: ignore[arg-type]  # checked when it was made
+    @property
+    def flattened(self) -> list[Any]:
+        """All loaders in a list, those of combinations within the combination too."""
+        return [one for part in self.parts for one in getattr(part, "flattened", [part])]
+
+    def each(self, change: Callable[[Any], Any]) -> CombinedLoader:
+        """Return the same combination of what ``change`` makes of each loader."""
+        made = [part.each(change) if isinstance(part, CombinedLoader) else change(part) for part in self.parts]
+        return type(self)(self._shaped(made), self.mode)
 
     def _shaped(self, items: list[Any]) -> Any:
         if isinstance(self.loaders, Mapping):
             return dict(zip(self.loaders, items, strict=True))
+        if hasattr(self.loaders, "_fields"):  # a named tuple
+            return type(self.loaders)(*items)
         return type(self.loaders)(items)
 
     def __len__(self) -> int:
-        lengths = [length_of(loader) for loader in self.flattened]
+        lengths = [length_of(loader) for loader in self.parts]
         known = [length for length in lengths if length is not None]
         if self.mode == "min_size" and known:
             return min(known)
@@ -60,14 +68,14 @@ class CombinedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self.mode == "sequential":
-            for number, loader in enumerate(self.flattened):
+            for number, loader in enumerate(self.parts):
                 for index, batch in enumerate(loader):
                     yield batch, index, number
             return
         yield from self._side_by_side()
 
     def _side_by_side(self) -> Iterator[Any]:
-        loaders = self.flattened
+        loaders = self.parts
         iterators = [iter(loader) for loader in loaders]
         used_up = [False] * len(loaders)
         while True:
@@ -89,9 +97,37 @@ class CombinedLoader:
 _END = object()
 
 
+class InTurn(CombinedLoader):
+    """A sequential combination as training reads it: batches alone."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return (batch for batch, _, _ in super().__iter__())
+
+
 def combine(given: Any, mode: Mode = "max_size_cycle") -> Any:
-    """Return a :class:`CombinedLoader` for a collection of DataLoaders, and anything else as it is."""
-    items = list(given.values()) if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else []
-    if items and all(isinstance(item, DataLoader | CombinedLoader) for item in items):
-        return CombinedLoader(given, mode) if len(items) > 1 or isinstance(given, Mapping) else items[0]
+    """Return a :class:`CombinedLoader` for a collection of loaders, and anything else as it is.
+
+    A dict is one always, for nobody trains on its keys; a list is one where it holds a loader.
+    """
+    if _is_foreign(given):
+        return CombinedLoader(given.iterables, given._mode)
+    if isinstance(given, Mapping):
+        return CombinedLoader({name: combine(item, mode) for name, item in given.items()}, mode)
+    if isinstance(given, list | tuple) and any(map(_is_loader, given)):
+        combined = CombinedLoader(given, mode)
+        combined.loaders = combined._shaped([combine(item, mode) for item in given])
+        return combined if len(given) > 1 else combined.parts[0]
     return given
+
+
+def _is_loader(item: Any) -> bool:
+    if isinstance(item, Mapping):
+        return any(map(_is_loader, item.values()))
+    if isinstance(item, list | tuple):
+        return any(map(_is_loader, item))
+    return isinstance(item, DataLoader | CombinedLoader) or _is_foreign(item)
+
+
+def _is_foreign(item: Any) -> bool:
+    """Tell whether this is a CombinedLoader of another framework, which gives more than batches."""
+    return type(item).__name__ == "CombinedLoader" and hasattr(item, "iterables") and hasattr(item, "_mode")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
-from core.data.combined import CombinedLoader, combine
+from core.data.combined import CombinedLoader, InTurn, combine
 from core.data.sharding import shard_loader, with_sampler
-from core.errors import InterlockError
+from core.errors import InterlockError, WrongType
 from core.seed import sampler_seed
 from core.userhooks import overridden
 
@@ -54,13 +55,26 @@ class DataSource:
                 return own
         return overridden(module, name)
 
+    def refuse_no_loaders(self, names: Mapping[str, str]) -> None:
+        """Refuse what the call gave in place of loaders; ``names`` are those of its arguments, by what they are for.
+
+        Raises:
+            WrongType: naming the argument.
+        """
+        for what, given in self.given.items():
+            if given is not None:
+                refuse_no_loader(names[what], combine(given))
+
     def _raw(self, what: str) -> Any:
         assert self.run is not None, "asked inside a run only"
         given = self.given.get(what)
         if given is not None:
             return given
         maker = self._maker(what, self.run.module)
-        return None if maker is None else maker()
+        made = None if maker is None else maker()
+        if made is not None:
+            refuse_no_loader(f"what {METHODS[what]} returns", combine(made))
+        return made
 
     def training(self) -> Any:
         """Return this rank's training loader.
@@ -72,6 +86,8 @@ class DataSource:
         if raw is None:
             raise InterlockError("fit has no training data: pass train_dataloaders, or write train_dataloader()")
         loader = combine(raw)
+        if isinstance(loader, CombinedLoader) and loader.mode == "sequential":
+            loader = InTurn(loader.loaders, loader.mode)
         if self.run is not None and self.run.trainer.overfit_batches:
             loader = each(loader, _in_order)
         return each(loader, lambda one: self._sharded(one, train=True, name="train_dataloaders"))
@@ -81,9 +97,13 @@ class DataSource:
         raw = self._raw(what)
         if raw is None:
             return []
-        several = isinstance(raw, list | tuple) and all(hasattr(item, "__iter__") for item in raw)
-        loaders = list(raw) if several else [raw]
-        return [self._sharded(loader, train=False, name=f"{what} loaders") for loader in loaders]
+        loader = combine(raw, "sequential")
+        if isinstance(loader, CombinedLoader) and loader.mode == "sequential":
+            loaders = loader.flattened  # one after the other, each with its number
+        else:
+            several = isinstance(loader, list | tuple) and all(hasattr(item, "__iter__") for item in loader)
+            loaders = list(loader) if several else [loader]
+        return [each(loader, lambda one: self._sharded(one, train=False, name=f"{what} loaders")) for loader in loaders]
 
     def _sharded(self, loader: Any, *, train: bool, name: str) -> Any:
         run = self.run
@@ -102,9 +122,29 @@ class DataSource:
 
 def each(loader: Any, change: Callable[[Any], Any]) -> Any:
     """Return ``loader`` with ``change`` applied to it, or to each loader it combines."""
+    return loader.each(change) if isinstance(loader, CombinedLoader) else change(loader)
+
+
+def refuse_no_loader(name: str, loader: Any) -> None:
+    """Refuse what cannot be read as batches.
+
+    Raises:
+        WrongType: naming it.
+    """
     if isinstance(loader, CombinedLoader):
-        return loader.replaced([change(one) for one in loader.flattened])
-    return change(loader)
+        for one in loader.flattened:
+            refuse_no_loader(f"each loader in {name}", one)
+        return
+    whole = isinstance(loader, str | bytes | type | nn.Module)  # some of them can be iterated, but not over batches
+    if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
+        raise WrongType(
+            f"{name} must be a loader, not the dataset {type(loader).__name__}, whose samples are no batches\n"
+            "  hint: give DataLoader(dataset, batch_size=...)"
+        )
+    if whole or not any(hasattr(type(loader), way) for way in ("__iter__", "__getitem__")):
+        raise WrongType(
+            f"{name} must be a DataLoader or another iterable of batches, not {type(loader).__name__} {loader!r:.60}"
+        )
 
 
 def _in_order(loader: Any) -> Any:

@@ -49,6 +49,7 @@ class EvaluateStage(Stage):
     def check(self, trainer: Trainer) -> None:
         kind = self._evaluation.kind
         need_methods(self.module, (f"{kind}_step",), self.what)
+        self.data.refuse_no_loaders({kind: "dataloaders"})
         if not self.data.has(kind, self.module):
             raise InterlockError(f"{self.what} has no data: pass dataloaders, or write {METHODS[kind]}()")
         self._check_checkpoint(trainer, content.WEIGHTS)

@@ -33,6 +33,7 @@ class FitStage(Stage):
 
     def check(self, trainer: Trainer) -> None:
         need_methods(self.module, ("training_step", "configure_optimizers"), "fit")
+        self.data.refuse_no_loaders({"train": "train_dataloaders", "validation": "val_dataloaders"})
         if not self.data.has("train", self.module):
             raise InterlockError("fit has no training data: pass train_dataloaders, or write train_dataloader()")
         if self.data.given.get("validation") is not None:

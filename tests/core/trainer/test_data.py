@@ -1,11 +1,14 @@
 """Where data comes from: loaders, data modules, the module itself, several at once."""
 
+import re
+
 import pytest
 import torch
 from support.nets import Net, loader, quiet_trainer
+from torch.utils.data import TensorDataset
 
 from core import CombinedLoader, DataModule, ModelCheckpoint
-from core.errors import InterlockError
+from core.errors import InterlockError, InvalidArgument, WrongType
 
 
 class Data(DataModule):
@@ -170,3 +173,81 @@ def test_evaluation_without_a_module_or_checkpoints_takes_the_module_as_it_is():
     trainer.fit(net, loader())
     (metrics,) = trainer.validate(dataloaders=loader(1), verbose=False)
     assert metrics["val_loss"] == pytest.approx(net(next(iter(loader(1)))).mean().item())
+
+
+def test_collections_of_loaders_may_be_nested():
+    """A dict of lists of loaders gives batches in that shape, and each of them is known to the run."""
+
+    class Nested(Net):
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch["a"][0] + batch["a"][1] + batch["b"], batch_idx)
+
+    trainer = quiet_trainer()
+    trainer.fit(Nested(), {"a": [loader(2), loader(3)], "b": loader(4)})
+    assert trainer.global_step == 4
+
+
+def test_one_after_the_other_a_step_gets_batches_alone():
+    """A sequential combination trains on the batches of one loader after the other, as one loader would give them."""
+    net = Net()
+    trainer = quiet_trainer()
+    trainer.fit(net, CombinedLoader([loader(2), loader(3)], "sequential"))
+    assert net.calls == [("train", index) for index in range(5)]
+
+
+def test_validation_reads_a_dict_of_loaders_one_after_the_other():
+    """A dict of validation loaders gives the metrics of each; a combination of another mode stays one loader."""
+    results = quiet_trainer().validate(Net(), {"a": loader(1), "b": loader(2)}, verbose=False)
+    assert [list(result) for result in results] == [["val_loss/dataloader_idx_0"], ["val_loss/dataloader_idx_1"]]
+
+    class Both(Net):
+        def validation_step(self, batch, batch_idx):
+            super().validation_step(torch.cat(batch), batch_idx)
+
+    net = Both()
+    (together,) = quiet_trainer().validate(net, CombinedLoader([loader(1), loader(2)], "max_size_cycle"), verbose=False)
+    assert list(together) == ["val_loss"]
+    assert net.calls == [("val", 0), ("val", 1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "must be a DataLoader or another iterable of batches, not int 3"),
+        ("train", "not str 'train'"),
+        ([loader(), None], "must be a DataLoader or another iterable of batches, not NoneType"),
+        (TensorDataset(torch.ones(2, 4)), "not the dataset TensorDataset, whose samples are no batches"),
+    ],
+    ids=["number", "string", "list with None", "dataset"],
+)
+def test_what_is_no_loader_is_refused_by_the_name_of_its_argument(given, message):
+    """In place of a loader anything that gives no batches is refused before the run, with the argument's name."""
+    trainer, net = quiet_trainer(), Net()
+    for name, call in {
+        "train_dataloaders": lambda: trainer.fit(net, given),
+        "val_dataloaders": lambda: trainer.fit(net, loader(), given),
+        "dataloaders": lambda: trainer.predict(net, given),
+    }.items():
+        with pytest.raises(WrongType, match=f"{name} must be") as caught:
+            call()
+        assert re.search(message, str(caught.value))
+    assert net.calls == []
+
+
+def test_what_a_method_returns_is_held_to_the_same():
+    """A train_dataloader method that returns no loader is named."""
+
+    class Own(Net):
+        def train_dataloader(self):
+            return 3
+
+    with pytest.raises(WrongType, match="what train_dataloader returns must be a DataLoader"):
+        quiet_trainer().fit(Own())
+
+
+def test_training_on_nothing_is_said():
+    """A fraction that leaves no batch is refused with the least that would; a loader without batches is warned of."""
+    with pytest.raises(InvalidArgument, match=r"limit_train_batches=0\.1 leaves nothing of 4 batches; .* 0\.25"):
+        quiet_trainer(limit_train_batches=0.1).fit(Net(), loader())
+    with pytest.warns(UserWarning, match="no batches: fit trains nothing"):
+        quiet_trainer().fit(Net(), loader(0))
