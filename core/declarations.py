@@ -288,6 +288,10 @@ class StrategyDeclaration(Declaration):
     ranks: Literal["device", "node", "run"] = "run"
     kind: ClassVar[Kind] = "strategy"
 
+    def ranks_per_node(self, devices: int) -> int:
+        """Return how many processes each node has when it has so many devices."""
+        return devices if self.ranks == "device" else 1
+
     def _problems(self) -> list[str]:
         known = ("device", "node", "run")
         wrong = [] if self.ranks in known else [f"ranks {self.ranks!r} must be one of {', '.join(known)}"]

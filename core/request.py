@@ -95,14 +95,17 @@ class Request:
             options or {},
         )
 
-    def party(self, num_devices: int) -> Party:
-        """Return what this request states, once it is known to mean ``num_devices`` devices per node."""
+    def party(self, num_devices: int, ranks_per_node: int | None = None) -> Party:
+        """Return what this request states, once it is known to mean ``num_devices`` devices per node.
+
+        Where it is known too how many processes a node has, the command that starts them says so.
+        """
         needs = self.features.needs()
         if num_devices > 1:
             needs.append(Need("devices.many", f"{num_devices} devices are asked for"))
         if self.num_nodes > 1:
             needs.append(Need("nodes.many", f"{self.num_nodes} nodes are asked for"))
-            command = f"torchrun --nnodes {self.num_nodes} --nproc-per-node {num_devices}"
+            command = f"torchrun --nnodes {self.num_nodes} --nproc-per-node {ranks_per_node or num_devices}"
             needs.append(Need("launched.external", f"{command} starts the processes on every node"))
         if self.devices.indices is not None:
             needs.append(Need("devices.indexed", f"devices={self.devices} picks devices by index"))

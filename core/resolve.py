@@ -76,7 +76,8 @@ def _attempt(registry: Registry, request: Request) -> Plan:
     )
     declaration = strategy.declaration
     assert isinstance(declaration, StrategyDeclaration)
-    world_size = request.num_nodes * {"device": count, "node": 1, "run": 1}[declaration.ranks]
+    party = request.party(count, declaration.ranks_per_node(count))
+    world_size = request.num_nodes * declaration.ranks_per_node(count)
     _refuse_invalid(registry, request, trio, party, world_size)
     _refuse_unavailable(registry, request, trio, count)
     return Plan(
@@ -165,7 +166,8 @@ def _count_devices(request: Request, accelerator: Chosen, fixed: Found | None) -
         return max(here, 1), f"all that {accelerator.name} has here"
     if fixed and fixed.declaration and "devices.many" not in fixed.declaration.provided:
         return 1, f"auto: {fixed.name} uses one"
-    if launched and request.environment.external:
+    per_node = fixed and isinstance(fixed.declaration, StrategyDeclaration) and fixed.declaration.ranks == "node"
+    if launched and request.environment.external and not per_node:
         return launched.local_world_size, "auto: one per process that the launcher started here"
     here = probe(declaration).count
     return (1, f"auto: {accelerator.name} has no fixed number") if here is None else (max(here, 1), "auto: all here")
@@ -198,22 +200,26 @@ def _refuse_invalid(
     registry: Registry, request: Request, trio: tuple[Chosen, ...], party: Party, world_size: int
 ) -> None:
     broken = violations([*(party_of(chosen.declaration) for chosen in trio), party], MODULE_BRINGS)
-    broken += _launcher_disagrees(request, world_size)
+    broken += _launcher_disagrees(request, trio[2].declaration, world_size)
     if broken:
         names = _names(registry, trio)
         raise _RefusalError(InvalidCombination, _subject(request, *names), broken, names)
 
 
-def _launcher_disagrees(request: Request, world_size: int) -> list[Violation]:
+def _launcher_disagrees(request: Request, strategy: Declaration, world_size: int) -> list[Violation]:
     environment = request.environment
     if environment.ranks is None or environment.ranks.world_size == world_size:
         return []
     if environment.name == "interlock" and world_size == 1:
         return []  # a script may train on many ranks and then look at the result on one
-    reason = (
-        f"{environment.reason}, but devices={request.devices} x num_nodes={request.num_nodes} "
-        f"makes {world_size} process{'es' if world_size != 1 else ''}; make the two numbers equal"
-    )
+    assert isinstance(strategy, StrategyDeclaration)
+    asked = {
+        "device": f"devices={request.devices} x num_nodes={request.num_nodes} makes",
+        "node": f"num_nodes={request.num_nodes} with one process on each, as {strategy.name} has it, makes",
+        "run": f"{strategy.name} has",
+    }[strategy.ranks]
+    processes = f"{world_size} process{'es' if world_size != 1 else ''}"
+    reason = f"{environment.reason}, but {asked} {processes}; make the two numbers equal"
     return [Violation("the launcher", "disagrees", "WORLD_SIZE", reason, ("the request",))]
 
 

@@ -281,6 +281,17 @@ def test_launcher_that_disagrees(fields):
     assert "WORLD_SIZE=2" in str(caught.value)
 
 
+def test_layout_of_one_process_on_each_node():
+    """Where a strategy has one process on each node, commands and numbers say so, and auto takes all devices of it."""
+    team = strategy("team", provides=(*MANY, "nodes.many"), ranks="node")
+    with pytest.raises(InvalidCombination, match="torchrun --nnodes 2 --nproc-per-node 1 starts"):
+        ask(shop(team=team), strategy="team", devices=4, num_nodes=2)
+    with pytest.raises(InvalidCombination, match="num_nodes=3 with one process on each, as team has it, makes 3"):
+        ask(shop(team=team), strategy="team", devices=4, num_nodes=3, environment=TORCHRUN)
+    plan = ask(shop(team=team), strategy="team", num_nodes=2, environment=TORCHRUN)
+    assert (plan.num_devices, plan.world_size) == (4, 2)
+
+
 def test_how_processes_start():
     """One process runs here; several are started in the way that the strategy provides."""
     assert ask(strategy="alone").launch.how == "here"
