@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -31,10 +32,13 @@ if __name__ == "__main__":
 """
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
+
+
 @contextmanager
-def running(tmp_path, strategy, how="trains"):
+def running(tmp_path, strategy, how="trains", **settings):
     """Give the script, and the numbers of its ranks' processes, once all are at work."""
-    with Script(tmp_path, SCRIPT, strategy, how) as script:
+    with Script(tmp_path, SCRIPT, strategy, how, **settings) as script:
         yield script, [int(script.wait_for(f"rank{rank}")) for rank in (0, 1)]
 
 
@@ -71,6 +75,14 @@ def test_parent_that_is_ended(tmp_path, strategy, number):
     with running(tmp_path, strategy, "workers" if number == signal.SIGKILL else "trains") as (script, _):
         os.kill(script.process.pid, number)
         assert finish(script).status == -number
+
+
+def test_agent_of_torchrun_that_is_killed(tmp_path):
+    """When torchrun's agent is killed, the ranks that it started end, and their workers with them."""
+    with running(tmp_path, "ddp", "workers", command=TORCHRUN) as (script, pids):
+        assert {script.process.pid, *pids} < set(script.processes())
+        os.kill(script.process.pid, signal.SIGKILL)
+        assert finish(script).status == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
