@@ -10,17 +10,24 @@ if TYPE_CHECKING:
     from core.loops.run import Run
 
 
-def begin_logging(run: Run) -> None:
-    """Let all ranks name the same run, and hand the hyperparameters to the loggers; every rank calls it."""
-    trainer = run.trainer
-    if not trainer.loggers:
+def agree_on_versions(run: Run) -> None:
+    """Let all ranks name the run that rank 0 names; every rank calls it before a hook may ask for ``log_dir``.
+
+    A rank that counted folders by itself would count the one that rank 0 has made meanwhile.
+    """
+    loggers = run.trainer.loggers
+    if not loggers or run.ranks.world_size == 1:
         return
-    if run.ranks.world_size > 1:
-        own = [getattr(logger, "version", None) for logger in trainer.loggers] if run.is_rank_zero else []
-        for logger, version in zip(trainer.loggers, run.hooks.broadcast(own), strict=True):
-            adopt = getattr(logger, "adopt_version", None)
-            if callable(adopt) and not run.is_rank_zero:
-                adopt(version)
+    own = [getattr(logger, "version", None) for logger in loggers] if run.is_rank_zero else []
+    for logger, version in zip(loggers, run.hooks.broadcast(own), strict=True):
+        adopt = getattr(logger, "adopt_version", None)
+        if callable(adopt) and not run.is_rank_zero:
+            adopt(version)
+
+
+def begin_logging(run: Run) -> None:
+    """Hand the hyperparameters and the module to the loggers, on rank 0."""
+    trainer = run.trainer
     if not run.is_rank_zero:
         return
     params = hyperparameters(run)

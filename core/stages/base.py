@@ -16,6 +16,7 @@ from core.checkpoint.content import need
 from core.checkpoint.layout import refuse_other_layout
 from core.data.source import DataSource
 from core.errors import InvalidCombination
+from core.loggers.begin import agree_on_versions
 from core.loops.run import Run, StepRouter
 from core.optim.rules import structure_tokens
 from core.parallel.guard import report_failure
@@ -138,6 +139,7 @@ class Stage(ABC):
         _set_up_device(run)
         if self._add_own_callbacks(trainer):
             run.events = Events(trainer, self.module, trainer.callbacks, self.data.datamodule)
+        agree_on_versions(run)
         self._prepare_data(run)
         run.events.fire("setup", self.name)
         run.hooks.barrier("setup", None)

@@ -33,6 +33,8 @@ def test_both_name_the_same_run(ended):
     """Versions and the folder of checkpoints are those that rank 0 chose, and rank 0 alone wrote."""
     folder, (first, _), done = ended
     assert first["versions"] == [0, 0]
+    # the folder is there before the second rank asks for its name: prepare_data made it, or training
+    assert first["log_dirs"] == [str(folder / part / "interlock_logs/version_0") for part in ("logs", "later")]
     assert first["folder"] == "logs/interlock_logs/version_0/checkpoints"
     assert sorted(path.name for path in (folder / "logs").rglob("version_*")) == ["version_0", "version_0"]
     assert len(list((folder / "logs").rglob("events.out*"))) == 1

@@ -35,6 +35,12 @@ class Net(Module):
     def forward(self, batch):
         return self.layer(batch)
 
+    def prepare_data(self):
+        Path(self.trainer.log_dir or ".").mkdir(parents=True, exist_ok=True)  # now a rank that counts counts one more
+
+    def setup(self, stage):
+        self.log_dir = self.trainer.log_dir
+
     def training_step(self, batch, batch_idx):
         return self.layer(batch / 16).pow(2).mean()
 
@@ -72,6 +78,10 @@ def main(folder):
     seen["last"] = Path(saving.last_model_path).name
     seen["folder"] = str(Path(keeping.dirpath).relative_to(folder))
     seen["versions"] = [logger.version for logger in loggers]
+    seen["log_dirs"] = [module.log_dir]
+    trainer = quiet_trainer(strategy="ddp", devices=2, logger=CSVLogger(folder / "later"))
+    trainer.validate(module, loader(8), verbose=False)
+    seen["log_dirs"].append(module.log_dir)
     stopping = EarlyStopping("score", mode="max", patience=2)
     trainer, module = train(folder, stopping)
     seen["stopped"] = [trainer.current_epoch, stopping.wait_count, float(stopping.best_score)]
