@@ -150,7 +150,10 @@ class Callback:
         """A batch is predicted; ``outputs`` is what ``predict_step`` returned."""
 
     def on_save_checkpoint(self, trainer: Trainer, module: nn.Module, checkpoint: dict[str, Any]) -> None:
-        """``checkpoint`` is about to be written; add to it in plain types and tensors."""
+        """``checkpoint`` is about to be written; add to it in plain types and tensors.
+
+        Every rank is asked, so that they can exchange something; what rank 0 has in it is written.
+        """
 
     def on_load_checkpoint(self, trainer: Trainer, module: nn.Module, checkpoint: dict[str, Any]) -> None:
         """``checkpoint`` was read and is about to be restored."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.checkpoint.io import to_plain
-from core.checkpoint.parts import is_sharded
+from core.checkpoint.parts import STATES, is_sharded
 from core.checkpoint.read import read_checkpoint
 from core.errors import CheckpointError, InterlockError
 from core.hyperparameters import simplified
 from core.loops.window import go_on_in_window, gradients_so_far
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from core.loops.run import Run
@@ -54,19 +55,24 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         datamodule = run.data.datamodule
         if datamodule is not None:
             checkpoint["datamodule"] = datamodule.state_dict()
-    if not run.is_rank_zero:
-        return state if is_sharded(state) else None
-    assert state is not None, "gather_state returns the state on rank 0"
-    checkpoint["state_dict"] = state["state_dict"]
+    # the hook below may exchange something between the ranks, so all of them call it, each with what it has
+    checkpoint["state_dict"] = _own_tensors(run.module) if state is None else state["state_dict"]
     hyperparameters = getattr(run.module, "hparams", None)
     if hyperparameters:
         checkpoint["hyper_parameters"], changes = simplified(hyperparameters)
-        for line in changes:
+        for line in changes if run.is_rank_zero else ():
             trainer.warn(f"hyperparameter {line} in checkpoints")
     if not weights_only:
-        checkpoint["optimizer_states"] = state["optimizer_states"]
+        checkpoint["optimizer_states"] = [] if state is None else state["optimizer_states"]
     run.events.fire("on_save_checkpoint", checkpoint)
-    return checkpoint
+    if run.is_rank_zero:
+        return checkpoint
+    return {name: checkpoint[name] for name in STATES if name in checkpoint} if is_sharded(state) else None
+
+
+def _own_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return what this rank has of the module; where layers live on several ranks, ``state_dict()`` is refused."""
+    return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
 
 def _callback_states(callbacks: Sequence[Any]) -> dict[str, Any]:

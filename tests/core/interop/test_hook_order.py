@@ -1,143 +1,13 @@
 """The order of hooks is the one that users' code for a well-known trainer relies on."""
 
+import json
+import sys
+
 import pytest
-import torch
-from torch.utils.data import DataLoader
+from support.hook_order import FIT, run
+from support.scripts import run as run_script
 
 import core
-
-VALIDATION_BATCH = [
-    "m.on_before_batch_transfer",
-    "m.transfer_batch_to_device",
-    "m.on_after_batch_transfer",
-    "cb.on_validation_batch_start",
-    "m.on_validation_batch_start",
-    "m.validation_step",
-    "cb.on_validation_batch_end",
-    "m.on_validation_batch_end",
-]
-VALIDATION = [
-    *[
-        "m.on_validation_model_eval",
-        "cb.on_validation_start",
-        "m.on_validation_start",
-        "cb.on_validation_epoch_start",
-        "m.on_validation_epoch_start",
-    ],
-    *VALIDATION_BATCH * 2,
-    *[
-        "cb.on_validation_epoch_end",
-        "m.on_validation_epoch_end",
-        "cb.on_validation_end",
-        "m.on_validation_end",
-        "m.on_validation_model_train",
-    ],
-]
-BATCH = [
-    "m.on_before_batch_transfer",
-    "m.transfer_batch_to_device",
-    "m.on_after_batch_transfer",
-    "cb.on_train_batch_start",
-    "m.on_train_batch_start",
-    "m.optimizer_step",
-    "m.training_step",
-    "cb.on_before_zero_grad",
-    "m.on_before_zero_grad",
-    "m.optimizer_zero_grad",
-    "cb.on_before_backward",
-    "m.on_before_backward",
-    "m.backward",
-    "cb.on_after_backward",
-    "m.on_after_backward",
-    "cb.on_before_optimizer_step",
-    "m.on_before_optimizer_step",
-    "m.configure_gradient_clipping",
-]
-BATCH_END = ["cb.on_train_batch_end", "m.on_train_batch_end"]
-FIT = [
-    *["m.configure_callbacks", "m.prepare_data", "cb.setup", "m.setup", "m.configure_model", "m.configure_optimizers"],
-    *["cb.on_fit_start", "m.on_fit_start", "cb.on_sanity_check_start"],
-    *VALIDATION,
-    *[
-        "cb.on_sanity_check_end",
-        "cb.on_train_start",
-        "m.on_train_start",
-        "cb.on_train_epoch_start",
-        "m.on_train_epoch_start",
-    ],
-    *BATCH,
-    *BATCH_END,
-    *BATCH,
-    "m.lr_scheduler_step",
-    *BATCH_END,
-    "m.on_validation_model_zero_grad",
-    *VALIDATION,
-    *[
-        "cb.on_train_epoch_end",
-        "m.on_train_epoch_end",
-        "cb.state_dict",
-        "cb.on_save_checkpoint",
-        "m.on_save_checkpoint",
-    ],
-    *["cb.on_train_end", "m.on_train_end", "cb.on_fit_end", "m.on_fit_end", "cb.teardown", "m.teardown"],
-]
-MODULE_HOOKS = sorted({call[2:] for call in FIT if call.startswith("m.")} - {"training_step", "validation_step"})
-CALLBACK_HOOKS = sorted({call[3:] for call in FIT if call.startswith("cb.")})
-
-
-def recorders(module_base, callback_base):
-    """Return a module class and a callback class that write each call of a hook into one list."""
-    log = []
-
-    class Recorded(module_base):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 1)
-
-        def training_step(self, batch, batch_idx):
-            log.append("m.training_step")
-            return self.layer(batch).sum()
-
-        def validation_step(self, batch, batch_idx):
-            log.append("m.validation_step")
-
-        def train_dataloader(self):
-            return DataLoader(torch.randn(2, 4), batch_size=1)
-
-        val_dataloader = train_dataloader
-
-    def recording(name, before):
-        def hook(self, *arguments, **keywords):
-            log.append(name)
-            return before(self, *arguments, **keywords)
-
-        return hook
-
-    def optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), 0.1)
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
-
-    first = {"configure_optimizers": optimizers, "configure_callbacks": lambda self: []}
-    for name in MODULE_HOOKS:
-        before = first.get(name) or getattr(module_base, name, lambda self, *rest, **keywords: None)
-        setattr(Recorded, name, recording(f"m.{name}", before))
-    listening = {name: recording(f"cb.{name}", getattr(callback_base, name)) for name in CALLBACK_HOOKS}
-    return Recorded, type("Listening", (callback_base,), listening), log
-
-
-def run(trainer_class, module_base, callback_base, folder):
-    module, callback, log = recorders(module_base, callback_base)
-    trainer = trainer_class(
-        accelerator="cpu",
-        max_epochs=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-        callbacks=[callback()],
-    )
-    trainer.fit(module())
-    return log
 
 
 def test_one_epoch_calls_the_hooks_in_the_known_order(tmp_path):
@@ -151,3 +21,39 @@ def test_the_peer_itself_gives_the_same_order(tmp_path):
     pl = pytest.importorskip("lightning.pytorch", reason="the peer is not installed")
     assert run(pl.Trainer, pl.LightningModule, pl.Callback, tmp_path / "theirs") == FIT
     assert run(core.Trainer, pl.LightningModule, pl.Callback, tmp_path / "ours") == FIT
+
+
+TWO_RANKS = """
+import os, sys, warnings
+from importlib.util import find_spec
+from json import dumps
+from pathlib import Path
+import core
+from support.hook_order import run
+
+warnings.simplefilter("ignore")
+rank, two = os.environ["RANK"], {"strategy": "ddp", "devices": 2}
+seen = {"ours": run(core.Trainer, core.Module, core.Callback, "ours", **two)}
+if find_spec("lightning"):
+    import lightning.pytorch as pl
+    seen["unmodified"] = run(core.Trainer, pl.LightningModule, pl.Callback, "unmodified", **two)
+    import gc, torch.distributed
+    gc.collect()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    seen["theirs"] = run(pl.Trainer, pl.LightningModule, pl.Callback, "theirs", **two)
+Path(f"rank{rank}.json").write_text(dumps(seen))
+"""
+
+
+@pytest.mark.processes
+def test_two_ranks_call_the_hooks_in_the_known_order(tmp_path):
+    """With two ranks each has the same order, as the peer has; the data are prepared by the first rank of a node."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
+    ended = run_script(tmp_path, TWO_RANKS, command=torchrun)
+    assert ended.status == 0, ended
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    for order in first.values():
+        assert order == FIT
+    for order in second.values():
+        assert order == [call for call in FIT if call != "m.prepare_data"]
