@@ -124,7 +124,7 @@ class Setup:
     def _strategy_programs(self) -> list[Program]:
         programs = []
         alone = []
-        if self._can("checkpoint.other_world_size") and self.plan.world_size > 1:
+        if self._can("checkpoint.other_world_size") and not one_device(self):
             alone.append(self._resumed("other_world_size", "epoch.ckpt"))
         if self._can("checkpoint.full"):
             alone.append(self._resumed("without_strategy", "epoch.ckpt", lone_strategy(self.registry)))
@@ -136,6 +136,11 @@ class Setup:
             launcher = ("-m", "torch.distributed.run", *endpoint, *count)
             programs.append(Program("external", (replace(self._job("plain"), name="launched"),), launcher))
         return programs
+
+
+def one_device(setup: Setup) -> str:
+    """Return why there is nothing to see of several devices; "" when there is."""
+    return "this run has one device" if setup.plan.num_devices == 1 else ""
 
 
 def lone_strategy(registry: Registry) -> str:

@@ -12,7 +12,7 @@ from core.conformance.checks import check, lacks, leave
 from core.conformance.judge import Judge
 from core.conformance.probes import MEETING, OPS, contribution
 from core.conformance.programs import Facts
-from core.conformance.setup import EQUAL, Setup
+from core.conformance.setup import EQUAL, one_device
 
 PARTS = "ranks hold parts of one model"
 ONE = "one rank runs the loop"
@@ -27,11 +27,6 @@ def test_ranks_agree_after_every_step(judge: Judge) -> None:
     problem = judge.ranks_differ(facts)
     if problem:
         lacks(problem)
-
-
-def one_device(setup: Setup) -> str:
-    """Return why there is nothing to see of several devices; "" when there is."""
-    return "this run has one device" if setup.plan.num_devices == 1 else ""
 
 
 @check("strategy", claims="devices.many", hindrance=one_device)

@@ -70,6 +70,14 @@ def test_hindered_claim():
     assert setup.standing("clip.value") == Standing(False)
 
 
+def test_one_process_with_several_devices():
+    """A strategy of one process that claims several devices and reading on others is resumed on one device."""
+    tokens = ("devices.many", "checkpoint.other_world_size")
+    setup = made(strategy("wide", provides=tokens, ranks="run"), strategy="wide")
+    assert (setup.plan.num_devices, setup.plan.world_size) == (2, 1)
+    assert jobs(setup)["alone"] == ["other_world_size"]
+
+
 def test_what_else_a_claim_needs():
     """Synchronised batch norm is claimed by the strategy, and looked at only where the device has a kernel."""
     claims = strategy("rich", provides=("sync_batchnorm",))
