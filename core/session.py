@@ -154,16 +154,22 @@ def read_ranks(env: Mapping[str, str]) -> Ranks:
     local_world = whole_variable(env, "LOCAL_WORLD_SIZE", world)
     node = whole_variable(env, "GROUP_RANK", whole_variable(env, "NODE_RANK", 0))
     ranks = Ranks(whole_variable(env, "RANK"), whole_variable(env, "LOCAL_RANK"), node, world, local_world)
-    for name, rank, size_name, size in [
-        ("RANK", ranks.global_rank, "WORLD_SIZE", world),
-        ("LOCAL_RANK", ranks.local_rank, "LOCAL_WORLD_SIZE", local_world),
-    ]:
-        if not 0 <= rank < size:
-            raise InvalidArgument(
-                f"environment variables {name}={rank} and {size_name}={size} contradict each other; "
-                f"ranks go from 0 to {size_name} - 1"
-            )
+    refuse_beyond("RANK", ranks.global_rank, "WORLD_SIZE", world)
+    refuse_beyond("LOCAL_RANK", ranks.local_rank, "LOCAL_WORLD_SIZE", local_world)
     return ranks
+
+
+def refuse_beyond(name: str, rank: int, size_name: str, size: int) -> None:
+    """Refuse a rank that is not one of ``size``, before anyone waits for the others.
+
+    Raises:
+        InvalidArgument: with both variables and both numbers.
+    """
+    if not 0 <= rank < size:
+        raise InvalidArgument(
+            f"environment variables {name}={rank} and {size_name}={size} contradict each other; "
+            f"ranks go from 0 to {size_name} - 1"
+        )
 
 
 def whole_variable(env: Mapping[str, str], name: str, default: int | None = None) -> int:

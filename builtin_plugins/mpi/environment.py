@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.errors import InvalidArgument
-from core.session import LaunchEnvironment, Ranks, whole_variable
+from core.session import LaunchEnvironment, Ranks, refuse_beyond, whole_variable
 
 DEFAULT_PORT = 29500
 
@@ -14,7 +14,7 @@ def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
     """Return Open MPI if its variables are there.
 
     Raises:
-        InvalidArgument: when several nodes take part and nobody says where rank 0 is.
+        InvalidArgument: when several nodes take part and nobody says where rank 0 is, or two variables contradict.
     """
     if "OMPI_COMM_WORLD_RANK" not in env or "OMPI_COMM_WORLD_SIZE" not in env:
         return None
@@ -22,6 +22,8 @@ def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
     local_world = whole_variable(env, "OMPI_COMM_WORLD_LOCAL_SIZE", world)
     rank = whole_variable(env, "OMPI_COMM_WORLD_RANK")
     local = whole_variable(env, "OMPI_COMM_WORLD_LOCAL_RANK", rank)
+    refuse_beyond("OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", world)
+    refuse_beyond("OMPI_COMM_WORLD_LOCAL_RANK", local, "OMPI_COMM_WORLD_LOCAL_SIZE", local_world)
     if world > local_world and "MASTER_ADDR" not in env:
         raise InvalidArgument(
             f"mpirun started {world} processes (OMPI_COMM_WORLD_SIZE), {local_world} of them here, and MASTER_ADDR, "

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 
 from core.errors import InvalidArgument
-from core.session import LaunchEnvironment, Ranks, whole_variable
+from core.session import LaunchEnvironment, Ranks, refuse_beyond, whole_variable
 
 SECONDS = 10.0
 """How long SLURM's own command may take to answer."""
@@ -50,6 +50,8 @@ def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
         tasks,
         tasks // nodes,
     )
+    refuse_beyond("SLURM_PROCID", ranks.global_rank, "SLURM_NTASKS", tasks)
+    refuse_beyond("SLURM_NODEID", ranks.node_rank, "SLURM_NNODES", nodes)
     reason = f"started by SLURM job {job} (SLURM_NTASKS={tasks}, SLURM_NNODES={nodes})"
     tokens = ("launched.external", "launched.slurm")
     requeue = ("scontrol", "requeue", job)
