@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from core.checkpoint.io import read_file, write_checkpoint
+from core.checkpoint.io import read_file, reason, write_checkpoint
 from core.checkpoint.parts import REST, STATES, Stored, is_folder, remove_checkpoint, tensors_by_path, with_leaves
 from core.errors import CheckpointError
 
@@ -71,7 +71,7 @@ def write_folder(run: Run, checkpoint: dict[str, Any], path: str) -> None:
             _write_rest(checkpoint, state, partial)
             _put_in_place(partial, target, old)
     except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
-        raise CheckpointError(f"checkpoint {path!r} could not be written: {error}") from error
+        raise CheckpointError(f"checkpoint {path!r} could not be written: {reason(error)}") from error
 
 
 def _write_rest(checkpoint: dict[str, Any], state: dict[str, Any], folder: Path) -> None:

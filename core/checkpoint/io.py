@@ -71,10 +71,20 @@ def write_checkpoint(checkpoint: dict[str, Any], path: str | os.PathLike[str]) -
         os.replace(partial, target)
         _sync_folder(target.parent)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise CheckpointError(f"checkpoint {os.fspath(path)!r} could not be written: {error}") from error
+        raise CheckpointError(f"checkpoint {os.fspath(path)!r} could not be written: {reason(error)}") from error
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def reason(error: BaseException) -> BaseException:
+    """Return what the system said, where ``error`` came of it: torch speaks of positions in its file instead."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    return next((link for link in chain if isinstance(link, OSError)), error)
 
 
 def _sync_folder(folder: Path) -> None:
