@@ -6,6 +6,7 @@ lone ``LOCAL_RANK`` left over in a shell is not a launcher, so each environment 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -187,15 +188,29 @@ def whole_variable(env: Mapping[str, str], name: str, default: int | None = None
         raise InvalidArgument(f"environment variable {name}={text!r} is not a whole number") from None
 
 
+_parents: list[int] = []
+
+
 def end_with_parent(parent: int) -> None:
     """End this process as soon as process ``parent`` is gone, so that no rank is left over."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        os._exit(1)  # the main thread may sit in an exchange with a rank that is gone
+        end_if_orphaned()  # the main thread may sit in an exchange with a rank that is gone
 
+    _parents[:] = [parent]
     threading.Thread(target=watch, name="interlock-parent-watch", daemon=True).start()
+
+
+def end_if_orphaned() -> None:
+    """End this process at once, in one line, where it should end with its parent and that is gone."""
+    if not _parents or os.getppid() == _parents[0]:
+        return
+    with contextlib.suppress(OSError, ValueError):  # the terminal may be gone with it
+        line = f"process {os.getpid()} ends: process {_parents[0]}, which started it, is gone"
+        print(line, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 if os.environ.get(OWN_PARENT) == str(os.getppid()):

@@ -11,12 +11,14 @@ from torch import distributed as dist
 
 from core.errors import RankFailed
 from core.parallel.rendezvous import Rendezvous, current, has_current
-from core.session import Ranks
+from core.session import Ranks, end_if_orphaned
 
 T = TypeVar("T")
 
 ECHO_WAIT = 2.0
 """Seconds that a rank whose exchange broke waits to hear which rank's end broke it."""
+STARTER_WAIT = 0.2
+"""Seconds after its sockets are closed until the system counts a killed process as gone."""
 STORE_WAIT = 5.0
 """Seconds that the store has for its answer; one that takes longer is out of reach."""
 
@@ -64,6 +66,7 @@ def _report(error: BaseException, rendezvous: Rendezvous) -> RankFailed:
 
     The store is asked beside this thread: when the network is gone, its client waits for an answer without end.
     """
+    _end_with_starter(error)
     ranks = rendezvous.ranks
     answers: list[RankFailed] = []
 
@@ -81,6 +84,16 @@ def _report(error: BaseException, rendezvous: Rendezvous) -> RankFailed:
         return answers[0]
     _name_rank(error, ranks)
     return RankFailed(ranks.global_rank, ranks.world_size, f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _end_with_starter(error: BaseException) -> None:
+    """End this process where the exchange broke because its starter was killed: nobody is left who could say more."""
+    deadline = time.monotonic() + STARTER_WAIT if _is_exchange_error(error) else 0.0
+    while True:
+        end_if_orphaned()
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(0.02)
 
 
 def _other_failure(rendezvous: Rendezvous, patience: float) -> RankFailed | None:
@@ -105,8 +118,9 @@ def _is_exchange_error(error: BaseException) -> bool:
 
 def _name_rank(error: BaseException, ranks: Ranks) -> None:
     """Write into the traceback which rank raised it; Python 3.10 has no notes and leaves it out."""
-    if not hasattr(error, "add_note"):
+    note = f"raised on rank {ranks.global_rank} of {ranks.world_size}"
+    if not hasattr(error, "add_note") or note in getattr(error, "__notes__", ()):
         return
-    error.add_note(f"raised on rank {ranks.global_rank} of {ranks.world_size}")
+    error.add_note(note)
     if _is_exchange_error(error):
         error.add_note("another rank did not answer, and said nothing: its process, its machine or the network is gone")

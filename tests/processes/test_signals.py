@@ -71,10 +71,14 @@ def test_ctrl_c(tmp_path, strategy, how):
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_parent_that_is_ended(tmp_path, strategy, number):
-    """When the process that the user started is ended from outside, even killed, ranks and their workers end too."""
+    """When the process that the user started is killed, ranks and their workers end too, each with one line."""
     with running(tmp_path, strategy, "workers" if number == signal.SIGKILL else "trains") as (script, _):
         os.kill(script.process.pid, number)
-        assert finish(script).status == -number
+        ended = finish(script)
+    assert ended.status == -number
+    assert f"process {script.process.pid}, which started it, is gone" in ended.err, ended
+    assert "Traceback" not in ended.err, ended
+    assert "c10" not in ended.err, ended
 
 
 def test_agent_of_torchrun_that_is_killed(tmp_path):
