@@ -21,6 +21,8 @@ STRANGERS = {
     "interlock-stochastic": ("precision", "bf16-stochastic"),
 }
 VERSION = "1.0.0"
+BESIDE = {"interlock-simdevice": ("--strategy", "ddp")}
+"""Who is checked with them: a strategy of two processes that knows nothing of the device."""
 TOGETHER = """
 import json
 import sys
@@ -163,6 +165,18 @@ def test_their_own_tests_pass(environment, folder, name):
     tests = shutil.copytree(PLUGINS / name, folder / name, dirs_exist_ok=True)
     done = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tests, timeout=115)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(400)  # the kit trains some twenty times
+@pytest.mark.parametrize("name", STRANGERS)
+def test_they_pass_the_kit(environment, folder, name):
+    """Each keeps the promises of its declaration, where it is installed and nothing of ours was changed for it."""
+    kind, plugin = STRANGERS[name]
+    kit = ("-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "core.conformance", f"--{kind}", plugin)
+    done = environment.run(*kit, *BESIDE.get(name, ()), cwd=folder, timeout=390)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{kind} {plugin!r} [{name} {VERSION}]" in done.stdout
+    assert "not judged" not in done.stdout
 
 
 def test_what_is_uninstalled_is_unknown(folder):
