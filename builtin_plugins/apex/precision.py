@@ -51,6 +51,8 @@ class ApexPrecision(Precision):
         if not optimizers:
             return optimizers
         own = next(module.children())
+        if any(parameter.dtype is torch.float16 for parameter in own.parameters()):
+            own.float()  # an earlier run's weights, which apex takes in float32 only
         _, self._optimizers = amp.initialize(
             own,
             optimizers,

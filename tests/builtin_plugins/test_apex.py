@@ -13,7 +13,7 @@ from support.reference import Case, Net, by_hand, dataset, furthest, make_traine
 from torch import nn
 from torch.utils.data import DataLoader
 
-from core import availability
+from core import Callback, availability
 from core.errors import InvalidArgument, InvalidCombination, PluginUnavailable
 from core.registry import get_registry
 
@@ -146,6 +146,45 @@ class Through(Net):
 
     def training_step(self, batch, batch_idx):
         return nn.functional.mse_loss(self(batch[0]), batch[1])
+
+
+WEIGHTS = {"O0": torch.float32, "O1": torch.float32, "O2": torch.float16, "O3": torch.float16}
+MASTERS = {**WEIGHTS, "O2": torch.float32}
+
+
+@pytest.mark.parametrize("level", WEIGHTS)
+def test_levels(amp, level):
+    """Each level trains, with weights and what optimizers step in its formats; a second run goes on from there."""
+    module, stepped = Through(), set()
+    before = module.first[0].weight.detach().clone()
+
+    class Watch(Callback):
+        def on_before_optimizer_step(self, trainer, module, optimizer):
+            stepped.update(p.dtype for group in optimizer.param_groups for p in group["params"])
+
+    run = trainer(precision=at_level(level), max_epochs=1, callbacks=Watch())
+    run.fit(module, batches(3))
+    assert (run.global_step, run.progress.skipped_steps) == (3, 0)
+    assert {parameter.dtype for parameter in module.parameters()} == {WEIGHTS[level]}
+    assert stepped == {MASTERS[level]}
+    after = module.first[0].weight.detach().float().clone()
+    assert not after.equal(before)
+    trainer(precision=at_level(level), max_epochs=1).fit(module, batches(3))
+    assert not module.first[0].weight.float().equal(after)
+
+
+@pytest.mark.parametrize("level", ["O0", "O1"])
+def test_float32_levels_are_the_loop_by_hand(amp, level):
+    """Where the weights stay in float32 and, in host memory, nothing is cast, the parameters are the loop's by hand."""
+    case = Case("adam", accumulate=3, clip=0.05)
+    module = Net(case.optimizers)
+    trainer(
+        precision=at_level(level),
+        max_epochs=case.epochs,
+        accumulate_grad_batches=case.accumulate,
+        gradient_clip_val=case.clip,
+    ).fit(module, batches(case.batches))
+    assert furthest(dict(module.state_dict()), by_hand(case)) <= 1e-6
 
 
 def test_masters_are_clipped(amp, monkeypatch):

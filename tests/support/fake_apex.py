@@ -1,7 +1,8 @@
 """A stand-in for apex.amp that works in host memory: the same calls, patches and order as the real one's.
 
-It notes what is asked of it in ``EVENTS``. O1 scales the loss; O2 keeps the weights in float16, with masters in
-float32 that the optimizers hold from the first ``zero_grad`` on, as the real one does.
+It notes what is asked of it in ``EVENTS``. O1 and O2 scale the loss, O0 and O3 do not and look for no overflow. O2
+keeps the weights in float16, with masters in float32 that the optimizers hold from the first ``zero_grad`` on, O3 has
+float16 alone. Weights in float16, and optimizers that it knows already, are refused, as by the real one.
 """
 
 SOURCE = """
@@ -10,20 +11,26 @@ import torch
 
 EVENTS = []
 STATE = {"loss_scale": 1024.0, "unskipped": 0}
+LEVEL = {"fixed": False}
 
 
 def initialize(model, optimizers, opt_level, loss_scale, keep_batchnorm_fp32, verbosity):
     device = next(model.parameters()).device.type
     EVENTS.append(("initialize", type(model).__name__, opt_level, device))
+    if any(weight.dtype is torch.float16 for weight in model.parameters()):
+        raise RuntimeError("Found param with type torch.HalfTensor, expected torch.FloatTensor.")
+    LEVEL["fixed"] = loss_scale is None and opt_level in ("O0", "O3")
     if loss_scale not in (None, "dynamic"):
         STATE["loss_scale"] = loss_scale
     for optimizer in optimizers:
-        optimizer.scaled = False
+        if hasattr(optimizer, "_amp_stash"):
+            raise RuntimeError("A given optimizer should only be passed through amp.initialize once.")
+        optimizer._amp_stash = {}
         if opt_level == "O2":
             with_masters(model, optimizer)
         step = optimizer.step
         optimizer.step = lambda step=step: (EVENTS.append("step"), step())[1]
-    if opt_level == "O2":
+    if opt_level in ("O2", "O3"):
         model.half()
         forward = model.forward
         model.forward = lambda *inputs: forward(*(each.half() for each in inputs)).float()
@@ -61,6 +68,9 @@ def with_masters(model, optimizer):
 @contextlib.contextmanager
 def scale_loss(loss, optimizers, delay_unscale=False):
     EVENTS.append("scale" if delay_unscale else "unscale")
+    if LEVEL["fixed"]:
+        yield loss.float()
+        return
     yield loss.float() * STATE["loss_scale"]
     if delay_unscale:
         return
