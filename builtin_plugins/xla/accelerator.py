@@ -29,8 +29,9 @@ class XLAAccelerator(Accelerator):
 
     @hookimpl
     def setup_device(self, ranks: Ranks) -> torch.device:
-        picked = self.plan.devices
-        device: torch.device = torch_xla.device() if picked is None else torch_xla.device(self.device_index(ranks))
+        # of several processes the runtime gives each its own; else it would give the one that a run picked before
+        own = self.plan.world_size > 1
+        device: torch.device = torch_xla.device() if own else torch_xla.device(self.device_index(ranks))
         # the device has random numbers of its own, which torch.manual_seed does not reach
         xla_model.set_rng_state(torch.initial_seed() % 2**32, str(device))
         _refuse_late(device)

@@ -10,7 +10,7 @@ from torch_xla import runtime
 EVENTS = []
 
 
-def device():
+def device(index=None):
     if os.environ.get("FAKE_XLA_CLOSED"):
         raise AssertionError("a device was opened")
     EVENTS.append("open")
@@ -37,6 +37,9 @@ def world_size():
 local_process_count = world_size
 
 def addressable_device_count():
+    return 1
+
+def global_runtime_device_count():
     return 1
 """
 MODEL = """

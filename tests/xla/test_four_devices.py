@@ -10,7 +10,9 @@ pytest.importorskip("torch_xla", reason="torch_xla is not installed; scripts/xla
 
 import torch
 import xla_program
-from support.reference import Case, by_hand, furthest, run_script
+from support.reference import Case, by_hand, furthest, make_trainer, run_script
+
+from core.errors import PluginUnavailable
 
 pytestmark = pytest.mark.timeout(600)  # the first test compiles the programs of all
 TOLERANCE = 1e-6
@@ -89,3 +91,16 @@ def test_resume(trained):
     """Going on from a checkpoint in a new process gives the losses of the unbroken training, dropout included."""
     assert trained["resumed"]["losses"] == pytest.approx(trained["unbroken"]["losses"][2:], abs=TOLERANCE)
     assert furthest(trained["resumed"]["parameters"], trained["unbroken"]["parameters"]) <= TOLERANCE
+
+
+def test_device_by_index(monkeypatch, tmp_path):
+    """devices=[2] trains on the third of four devices alone, to the loop by hand; one without an index is the first."""
+    monkeypatch.setenv("CPU_NUM_DEVICES", "4")
+    jobs = [{"devices": [2], "case": CLIPPED}, {"devices": 1, "case": CLIPPED}]
+    run_script(xla_program.__file__, tmp_path / "results", *map(json.dumps, jobs), timeout=280)
+    picked, first = torch.load(tmp_path / "results")
+    assert (picked["places"], first["places"]) == (["xla:2"], ["xla:0"])
+    for found in (picked, first):
+        assert furthest(found["parameters"], by_hand(Case(**CLIPPED))) <= TOLERANCE
+    with pytest.raises(PluginUnavailable, match="device index 4 asked for, xla has 0 to 3 here"):
+        make_trainer(accelerator="xla", devices=[4])

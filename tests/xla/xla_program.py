@@ -1,7 +1,7 @@
 """Train on XLA in a process of its own, as the arguments say, and write what it came to.
 
-``xla_program.py OUTPUT JOB...``, each job a dictionary in JSON: ``devices``, ``strategy``, ``case`` (of
-:class:`support.reference.Case`), ``epochs``, ``resume`` and ``save`` (paths of checkpoints).
+``xla_program.py OUTPUT JOB...``, each job a dictionary in JSON: ``devices`` (a number or a list), ``strategy``,
+``case`` (of :class:`support.reference.Case`), ``epochs``, ``resume`` and ``save`` (paths of checkpoints).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ class Watched(Net):
     def __init__(self, kind: str, dropout: float) -> None:
         super().__init__(kind)
         self.drop = nn.Dropout(dropout)
-        self.losses, self.shardings = [], set()
+        self.losses, self.shardings, self.places = [], set(), set()
 
     def training_step(self, batch, batch_idx):
         features, target = batch
         self.shardings.add(sharding(features))
+        self.places.update({str(features.device), str(self.first[0].weight.device)})
         loss = nn.functional.mse_loss(self.drop(self.first(features)) * self.second(features), target)
         self.losses.append(loss.detach())
         return loss
@@ -71,6 +72,7 @@ def do(job):
         "losses": [float(loss) for loss in module.losses],
         "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
         "shardings": sorted(module.shardings),
+        "places": sorted(module.places),
     }
 
 
