@@ -218,10 +218,16 @@ class Module(HyperparametersMixin, nn.Module):
 
     # ------------------------------------------------------------------ optimization
 
-    def optimizers(self) -> Any:
-        """Return the optimizer, or the list of them; their ``step`` goes through the run's plugins."""
-        handles = ManualOptimization.of(self.trainer).handles
-        return handles[0] if len(handles) == 1 else list(handles)
+    def optimizers(self, use_pl_optimizer: bool = True) -> Any:
+        """Return the optimizer, or the list of them; their ``step`` goes through the run's plugins.
+
+        Args:
+            use_pl_optimizer: False gives torch's own, whose ``step`` no plugin takes part in.
+        """
+        handles: list[Any] = list(ManualOptimization.of(self.trainer).handles)
+        if not use_pl_optimizer:
+            handles = [handle.optimizer for handle in handles]
+        return handles[0] if len(handles) == 1 else handles
 
     def lr_schedulers(self) -> Any:
         """Return the scheduler, the list of them, or None."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch.optim import Optimizer
 from core.errors import InterlockError
 from core.loops.loss import refuse_loss
 from core.loops.optimizers import LoopOptimizer, Toggle
+from core.optim import needs_closure
 
 if TYPE_CHECKING:
     from core.loops.run import Run
@@ -28,7 +31,9 @@ class ManualOptimization:
                 optimizer,
                 run.hooks.optimizer_step,
                 lambda optimizer=optimizer: self._finish(optimizer),  # type: ignore[misc]  # bound now
+                needs_closure(optimizer),
                 after_step=self._count,
+                toggled=self._toggled,
             )
             for optimizer in run.setup.optimizers
         ]
@@ -79,6 +84,17 @@ class ManualOptimization:
     def toggle(self, optimizer: Any) -> None:
         """See :meth:`core.module.Module.toggle_optimizer`."""
         self._toggle.on(_raw(optimizer), self._run.setup.optimizers)
+
+    @contextmanager
+    def _toggled(self, optimizer: Optimizer, sync_grad: bool) -> Iterator[None]:
+        wrapped = self._run.wrapped
+        assert wrapped is not None, "a run that trains has wrapped its module"
+        self.toggle(optimizer)
+        try:
+            with nullcontext() if sync_grad else self._run.hooks.skip_gradient_sync(wrapped.module):
+                yield
+        finally:
+            self.untoggle()
 
     def untoggle(self) -> None:
         """Put back what :meth:`toggle` took."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,7 @@ class LoopOptimizer:
         finish: called between backward and the update: unscales, tells listeners, clips; returns whether to update.
         many_evaluations: whether the optimizer itself evaluates the closure, as LBFGS does.
         after_step: called with whether the parameters were updated.
+        toggled: gives the context of :meth:`toggle_model`.
     """
 
     def __init__(
@@ -28,9 +29,11 @@ class LoopOptimizer:
         finish: Callable[[], bool],
         many_evaluations: bool = False,
         after_step: Callable[[bool], None] | None = None,
+        toggled: Callable[[Optimizer, bool], AbstractContextManager[None]] | None = None,
     ) -> None:
         self._optimizer, self._step_hook, self._finish = optimizer, step_hook, finish
         self._many_evaluations, self._after_step = many_evaluations, after_step
+        self._toggled = toggled
         self.stepped = False
 
     @property
@@ -38,30 +41,33 @@ class LoopOptimizer:
         """The optimizer that this one stands for."""
         return self._optimizer
 
-    def step(self, closure: Callable[[], Any] | None = None, **_: Any) -> None:
-        """Update the parameters; with ``closure``, evaluate the loss and its gradients first."""
+    def step(self, closure: Callable[[], Any] | None = None, **_: Any) -> Any:
+        """Update the parameters, and return what ``closure``, called before for the loss and its gradients, returned.
+
+        An optimizer that evaluates the closure itself may do so several times: the first value is returned.
+        """
+        values: list[Any] = []
         if self._many_evaluations:
 
             def evaluate() -> Any:
-                loss = closure() if closure is not None else None
+                values.append(closure() if closure is not None else None)
                 self._finish()
-                return loss
+                return values[-1]
 
             self._step_hook(self._optimizer, evaluate)
             self.stepped = True
         else:
-            if closure is not None:
-                closure()
+            values.append(closure() if closure is not None else None)
             self.stepped = self._finish()
             if self.stepped:
                 self._step_hook(self._optimizer, None)
         if self._after_step is not None:
             self._after_step(self.stepped)
+        return values[0] if values else None
 
-    @contextmanager
-    def toggle_model(self, sync_grad: bool = True) -> Iterator[None]:
-        """Do nothing special; kept because users' code for accumulation calls it."""
-        yield
+    def toggle_model(self, sync_grad: bool = True) -> AbstractContextManager[None]:
+        """Let only this optimizer's parameters require gradients inside; ``sync_grad=False``: exchange none either."""
+        return nullcontext() if self._toggled is None else self._toggled(self._optimizer, sync_grad)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)

@@ -13,11 +13,15 @@ from core.userhooks import overridden
 
 
 class Schedules:
-    """The schedulers of one run and how often each interval has come."""
+    """The schedulers of one run and how often each interval has come.
+
+    A module that optimizes by itself steps them by itself too.
+    """
 
     def __init__(self, configs: list[SchedulerConfig], module: nn.Module) -> None:
         self.configs = configs
         self._own_step = overridden(module, "lr_scheduler_step")
+        self._automatic = getattr(module, "automatic_optimization", True)
         self.per_step = any(config.interval == "step" for config in configs)
         self._passed = {"step": 0, "epoch": 0}
 
@@ -35,6 +39,8 @@ class Schedules:
         Raises:
             InvalidArgument: when a strict scheduler's metric was not logged.
         """
+        if not self._automatic:
+            return
         if plateau is not True:
             self._passed[interval] += 1
         for config in self.configs:
@@ -56,9 +62,10 @@ class Schedules:
             else:
                 config.scheduler.step(values[config.monitor])
         elif config.strict:
-            known = ", ".join(sorted(values)) or "none"
+            name, known = type(config.scheduler).__name__, ", ".join(sorted(values)) or "none"
             raise InvalidArgument(
-                f"ReduceLROnPlateau monitors {config.monitor!r}, which was not logged; logged: {known}"
+                f"{name} monitors {config.monitor!r}, which was not logged; logged: {known}\n"
+                '  hint: "frequency" says after how many epochs or steps it looks, "strict": False lets it pass'
             )
 
     def state_dict(self) -> dict[str, Any]:

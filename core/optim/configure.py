@@ -32,22 +32,19 @@ class SchedulerConfig:
     monitor: str | None = None
     strict: bool = True
     name: str | None = None
+    reduce_on_plateau: bool = False
+    """True for a scheduler of another class whose ``step`` takes the monitored value too."""
 
     def __post_init__(self) -> None:
         if self.interval not in ("epoch", "step"):
             raise InvalidArgument(f"scheduler interval {self.interval!r} must be 'epoch' or 'step'")
         if isinstance(self.frequency, bool) or not isinstance(self.frequency, int) or self.frequency < 1:
             raise InvalidArgument(f"scheduler frequency {self.frequency!r} must be a whole number of at least 1")
-        if self.reduces_on_plateau and self.monitor is None:
-            raise InvalidArgument(
-                "ReduceLROnPlateau has nothing to look at\n"
-                '  hint: return {"scheduler": scheduler, "monitor": "val_loss"} under "lr_scheduler"'
-            )
 
     @property
     def reduces_on_plateau(self) -> bool:
         """Whether ``step`` takes the monitored value."""
-        return isinstance(self.scheduler, ReduceLROnPlateau)
+        return self.reduce_on_plateau or isinstance(self.scheduler, ReduceLROnPlateau)
 
 
 @dataclass
@@ -101,7 +98,25 @@ def configure_optimizers(module: nn.Module) -> OptimizerSetup:
     result = module.configure_optimizers()  # type: ignore[operator]
     setup = OptimizerSetup()
     _read(result, setup)
+    if getattr(module, "automatic_optimization", True):  # else the module steps its schedulers
+        for config in setup.schedulers:
+            _refuse_blind(config, setup.optimizers)
     return setup
+
+
+def _refuse_blind(config: SchedulerConfig, optimizers: list[Optimizer]) -> None:
+    """Refuse a scheduler that would do nothing: one without a value to look at, or of no optimizer of the run."""
+    if config.reduces_on_plateau and config.monitor is None:
+        raise InvalidArgument(
+            f"{type(config.scheduler).__name__} has nothing to look at\n"
+            '  hint: return {"scheduler": scheduler, "monitor": "val_loss"} under "lr_scheduler"'
+        )
+    own = getattr(config.scheduler, "optimizer", None)
+    if isinstance(own, Optimizer) and all(own is not optimizer for optimizer in optimizers):
+        raise InvalidArgument(
+            f"{type(config.scheduler).__name__} belongs to a {type(own).__name__} that configure_optimizers does not "
+            "return\n  hint: make the scheduler with the optimizer that is returned"
+        )
 
 
 def _read(result: Any, setup: OptimizerSetup) -> None:
@@ -116,11 +131,15 @@ def _read(result: Any, setup: OptimizerSetup) -> None:
     elif isinstance(result, list | tuple) and all(isinstance(item, Mapping) for item in result):
         for item in result:
             _read_mapping(item, setup)
-    elif isinstance(result, list | tuple) and len(result) == 2 and all(isinstance(i, list | tuple) for i in result):
+    elif isinstance(result, list | tuple) and len(result) == 2 and isinstance(result[0], list | tuple):
         _read(list(result[0]), setup)
-        setup.schedulers.extend(_scheduler(item) for item in result[1])
+        schedulers = result[1] if isinstance(result[1], list | tuple) else [result[1]]
+        setup.schedulers.extend(_scheduler(item) for item in schedulers)
     else:
-        raise WrongType(f"configure_optimizers returned {type(result).__name__} {result!r}\n  {SHAPES}")
+        what = f"{type(result).__name__} {result!r:.60}"
+        if isinstance(result, list | tuple):
+            what = f"a {type(result).__name__} of {', '.join(type(item).__name__ for item in result) or 'nothing'}"
+        raise WrongType(f"configure_optimizers returned {what}\n  {SHAPES}")
 
 
 def _read_mapping(item: Mapping[str, Any], setup: OptimizerSetup) -> None:
@@ -135,7 +154,6 @@ def _read_mapping(item: Mapping[str, Any], setup: OptimizerSetup) -> None:
 
 def _scheduler(item: Any, monitor: str | None = None) -> SchedulerConfig:
     settings = dict(item) if isinstance(item, Mapping) else {"scheduler": item}
-    settings.pop("reduce_on_plateau", None)  # said by some users' code, known from the scheduler's type
     settings.setdefault("monitor", monitor)
     known = set(SchedulerConfig.__dataclass_fields__)
     if set(settings) - known:

@@ -101,6 +101,8 @@ SHAPES = {
         1,
     ),
     "dicts": (lambda module: tuple({"optimizer": o, "lr_scheduler": halving(o)} for o in two(module)), 2, 2),
+    "a list and a scheduler": (lambda module: ([opt := sgd(module)], halving(opt)), 1, 1),
+    "a list and a dict": (lambda module: ([opt := sgd(module)], {"scheduler": halving(opt)}), 1, 1),
     "None": (lambda module: None, 0, 0),
     "nothing": (lambda module: [], 0, 0),
 }
@@ -121,7 +123,8 @@ def test_shapes(shape):
 WRONG = {
     "a class": (lambda module: SGD, "returned type"),
     "a number": (lambda module: 0.1, "returned float 0.1"),
-    "mixed": (lambda module: [sgd(module), 3], "returned list"),
+    "mixed": (lambda module: [sgd(module), 3], "returned a list of SGD, int"),
+    "a pair": (lambda module: ((opt := sgd(module)), halving(opt)), "returned a tuple of SGD, StepLR"),
     "unknown key": (lambda module: {"optimizer": sgd(module), "scheduler": 1}, r"keys \['optimizer', 'scheduler'\]"),
     "no optimizer": (lambda module: {"lr_scheduler": None}, r"keys \['lr_scheduler'\]"),
     "unknown setting": (
@@ -223,6 +226,29 @@ def test_plateau_without_monitor():
     """ReduceLROnPlateau without a metric is an error before training that shows what to write."""
     with pytest.raises(InvalidArgument, match=r'"monitor": "val_loss"'):
         fit(lambda module: ([o := sgd(module)], [ReduceLROnPlateau(o)]))
+
+
+def test_another_scheduler_can_look_at_a_metric():
+    """A scheduler of any class gets the monitored value where its dict says reduce_on_plateau."""
+
+    seen = []
+
+    class Watching(ExponentialLR):
+        def step(self, metric=None):
+            seen.extend([] if metric is None else [float(metric)])
+
+    def configure(module):
+        schedule = {"scheduler": Watching(o := sgd(module), 0.5), "monitor": "val_loss", "reduce_on_plateau": True}
+        return {"optimizer": o, "lr_scheduler": schedule}
+
+    fit(configure, validate=True, max_epochs=3)
+    assert seen == [3.0, 2.0, 5.0]
+
+
+def test_a_scheduler_of_no_optimizer_of_the_run_is_refused():
+    """A scheduler that was made with an optimizer which is not returned would change nothing, so it is refused."""
+    with pytest.raises(InvalidArgument, match="StepLR belongs to a SGD that configure_optimizers does not return"):
+        fit(lambda module: ([sgd(module)], [halving(sgd(module))]))
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -78,6 +78,117 @@ def test_settings_that_would_do_nothing_are_refused(setting, value):
         quiet_trainer(**{setting: value}).fit(Gan(), loader(2))
 
 
+class ByHand(Module):
+    """One layer, whose training_step is a function of the test."""
+
+    automatic_optimization = False
+
+    def __init__(self, step, optimizer=torch.optim.SGD, scheduler=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self._step, self._made = torch.nn.Linear(4, 1), step, (optimizer, scheduler)
+
+    def loss(self, batch):
+        return (self.layer(batch / 10) - 1).square().mean()
+
+    def training_step(self, batch, batch_idx):
+        return self._step(self, batch)
+
+    def configure_optimizers(self):
+        make, schedule = self._made
+        optimizers = [make(part, 0.1) for part in ([self.layer.weight], [self.layer.bias])]
+        return optimizers, [schedule(optimizer) for optimizer in optimizers] if schedule else []
+
+
+def by_closure(module, batch):
+    """Step each optimizer with a closure, and note what its step returned."""
+
+    def closure():
+        optimizer.zero_grad()
+        loss = module.loss(batch)
+        module.manual_backward(loss)
+        return loss
+
+    for optimizer in module.optimizers():
+        module.returned = optimizer.step(closure=closure)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.LBFGS])
+def test_a_step_by_hand_takes_a_closure_and_returns_its_loss(optimizer):
+    """SGD and LBFGS, which evaluates the closure many times, step by hand as they do in a plain loop."""
+    module, plain = ByHand(by_closure, optimizer), ByHand(None, optimizer)
+    quiet_trainer().fit(module, loader(2))
+    optimizers, _ = plain.configure_optimizers()
+    plain.optimizers, plain.manual_backward = lambda: optimizers, torch.Tensor.backward
+    for batch in loader(2):
+        by_closure(plain, batch)
+    assert module.returned == plain.returned
+    torch.testing.assert_close(dict(module.named_parameters()), dict(plain.named_parameters()), rtol=0, atol=0)
+
+
+def test_schedulers_by_hand_step_when_they_are_told_to():
+    """A module that optimizes by itself steps its schedulers itself: none moves at the end of an epoch."""
+
+    def step(module, batch):
+        for optimizer in module.optimizers():
+            optimizer.zero_grad()
+            module.manual_backward(module.loss(batch))
+            optimizer.step()
+            module.watched.append(optimizer.param_groups[0]["lr"])
+        if module.trainer.is_last_batch:
+            module.lr_schedulers()[1].step()
+
+    module = ByHand(step, scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
+    module.watched = []
+    quiet_trainer(max_epochs=3).fit(module, loader(1))
+    assert module.watched == [0.1, 0.1, 0.1, 0.05, 0.1, 0.025]
+
+
+def test_a_plateau_by_hand_needs_no_monitor():
+    """ReduceLROnPlateau is stepped by the module with what it finds in callback_metrics, under the plain name."""
+
+    def step(module, batch):
+        module.log("loss", module.loss(batch), on_step=True, on_epoch=True)
+
+    class Ends(ByHand):
+        def on_train_epoch_end(self):
+            values = self.trainer.callback_metrics
+            assert values["loss"] == values["loss_epoch"] != values["loss_step"]
+            for scheduler in self.lr_schedulers():
+                scheduler.step(values["loss"])
+
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    trainer = quiet_trainer(max_epochs=3)
+    trainer.fit(Ends(step, scheduler=lambda o: plateau(o, factor=0.5, patience=0)), loader(2))
+    assert [optimizer.param_groups[0]["lr"] for optimizer in trainer.optimizers] == [0.025, 0.025]
+
+
+def test_toggle_model_lets_one_optimizers_parameters_learn():
+    """Inside toggle_model only the optimizer's own parameters require gradients, and all do afterwards."""
+
+    def step(module, batch):
+        for optimizer in module.optimizers():
+            with optimizer.toggle_model(sync_grad=False):
+                module.seen.append([p.requires_grad for p in module.parameters()])
+        module.seen.append([p.requires_grad for p in module.parameters()])
+
+    module = ByHand(step)
+    module.seen = []
+    quiet_trainer().fit(module, loader(1))
+    assert module.seen == [[True, False], [False, True], [True, True]]
+
+
+def test_torchs_own_optimizer_can_be_had():
+    """optimizers(use_pl_optimizer=False) gives what configure_optimizers returned."""
+
+    def step(module, batch):
+        module.same = module.optimizers(use_pl_optimizer=False) == module.trainer.optimizers
+
+    module = ByHand(step)
+    quiet_trainer().fit(module, loader(1))
+    assert module.same
+
+
 def test_extra_arguments_of_backward_arrive():
     """manual_backward(loss, retain_graph=True) keeps the graph for a second backward."""
 
