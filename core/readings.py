@@ -261,7 +261,7 @@ class Readings:
         """All logged values by name, the newest of each: scalars in host memory."""
         latest = dict(self._metrics)
         if self.results is not None and not self.sanity_checking:
-            latest.update(self.results.step_metrics())
+            latest.update(self.results.callback_metrics())
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in latest.items()}
 
     @property
@@ -310,7 +310,7 @@ class Readings:
 
     def take(self, results: Results) -> None:
         """Keep the values of ``results`` for :attr:`callback_metrics` and :attr:`progress_bar_metrics`."""
-        self._metrics.update(results.step_metrics() | results.epoch_metrics())
+        self._metrics.update(results.callback_metrics() | results.epoch_metrics())
         self._bar_metrics.update(results.step_metrics(prog_bar=True) | results.epoch_metrics(prog_bar=True))
 
     def keep_last_values(self) -> None:
@@ -318,7 +318,7 @@ class Readings:
         results, self.results = self.results, None
         if results is not None:
             with suppress(Exception):  # after a failure of a device its values cannot be read, and that is told already
-                self._metrics.update(results.step_metrics())
+                self._metrics.update(results.callback_metrics())
                 self._bar_metrics.update(results.step_metrics(prog_bar=True))
 
     def log_to_loggers(self, metrics: Mapping[str, float]) -> None:

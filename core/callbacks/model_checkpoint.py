@@ -220,7 +220,7 @@ class ModelCheckpoint(Callback):
         """Tell whether the score of these weights is only known when the validation to come is over."""
         if self.monitor is None or not trainer.num_val_batches or trainer.results is None:
             return False
-        if self.monitor in trainer.results.step_metrics():
+        if self.monitor in trainer.results.callback_metrics():
             return False
         if self.monitor not in trainer.callback_metrics:
             return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -97,6 +98,7 @@ class Results:
         self._defaults = on_step, on_epoch
         self._hooks, self._device, self._in_step, self._gather = hooks, device, in_step, gather
         self._entries: dict[str, Entry] = {}
+        self._over = False
         self.batch: Any = None
         """The batch of the current step; its size is looked up only where a mean needs it."""
         self.loader: int | None = None
@@ -134,8 +136,12 @@ class Results:
             if value.numel() != 1:
                 raise InvalidArgument(f"log({name!r}) takes one number, not a tensor of shape {tuple(value.shape)}")
             value = value.detach()
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            raise WrongType(f"log({name!r}) takes a number or a tensor of one, not {type(value).__name__} {value!r}")
+        elif type(value) is not float and type(value) is not int:
+            if not isinstance(value, Real):
+                raise WrongType(
+                    f"log({name!r}) takes a number or a tensor of one, not {type(value).__name__} {value!r}"
+                )
+            value = float(value)  # numpy's, or True and False
         if entry.on_step:
             synced = entry.sync_dist and self._in_step
             entry.value = self._across_ranks(value, entry.reduce_fx) if synced else value
@@ -188,6 +194,18 @@ class Results:
         values = {e.epoch_name: e.epoch_value() for e in self._select(prog_bar, logger) if e.on_epoch}
         return {name: float(value) for name, value in values.items() if value is not None}
 
+    def callback_metrics(self) -> dict[str, float]:
+        """Return the step values as numbers, and values wanted in both ways under their plain names too.
+
+        A plain name, which callbacks monitor, stands for the last step's value, and for the epoch's once it is over.
+        """
+        plain: dict[str, float] = {}
+        for entry in self._entries.values():
+            if entry.on_step and entry.on_epoch:
+                value = entry.epoch_value() if self._over else None
+                plain[entry.name] = float(entry.value if value is None else value)
+        return self.step_metrics() | plain
+
     def by_loader(self, count: int) -> list[dict[str, float]]:
         """Return the epoch values of each of ``count`` loaders; values of no loader stand in each."""
         values = self.epoch_metrics()
@@ -210,6 +228,7 @@ class Results:
         Raises:
             InterlockError: when a metric object was logged on some ranks only; the others would wait for it.
         """
+        self._over = True
         epoch = [e for e in self._entries.values() if e.on_epoch]
         metrics = [e.name for e in epoch if e.metric is not None]
         plain = [
@@ -241,6 +260,7 @@ class Results:
     def reset(self) -> None:
         """Forget all entries; called at the start of an epoch."""
         self._entries.clear()
+        self._over = False
 
 
 def _refuse_missing(names: list[list[str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,3 +68,11 @@ def test_wrong_value_is_refused_as_ever():
     """A tensor of several elements is refused in the words of ``log``."""
     with pytest.raises(InvalidArgument, match="takes one number"):
         logged([[("x", torch.ones(2), {})], [("x", torch.ones(2), {})]])
+
+
+def test_numbers_of_other_kinds_are_logged():
+    """A number of numpy's and a truth value are logged as what they are worth; a string is refused."""
+    metrics = logged([[("score", np.float32(0.5), {}), ("hit", True, {})], []])
+    assert (metrics["score_epoch"], metrics["hit_epoch"]) == (0.5, 1.0)
+    with pytest.raises(InvalidArgument, match=r"log\('score'\) takes a number or a tensor of one, not str 'high'"):
+        results().log("score", "high")
