@@ -319,18 +319,19 @@ class Trainer(Readings):
 
     def _start(self, stage: Stage) -> StageResult:
         stage.check(self)
-        self._module = stage.module
         if self.is_global_zero:
             warn_of_broken(get_registry())
         self.ckpt_path = stage.ckpt_path
         self.end_run()
+        self._module = stage.module
         return stage.start(self)
 
     def end_run(self) -> None:
-        """Give back what the last run still holds: the wrapped module, optimizers, process groups.
+        """Give back what the last run still holds: the module, wrapped or not, optimizers, process groups.
 
         The next run does so itself, be it this Trainer's or another's on the same module.
         """
+        self._module = None
         run, self._run = self._run, None
         if run is not None:
             run.close()

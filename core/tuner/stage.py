@@ -45,7 +45,11 @@ class TuneStage(FitStage):
         """Run the search in the processes that a fit would have; the Trainer does not keep the run."""
         self.trainer = trainer
         before, profiler = trainer._run, trainer.profiler
-        trainer.end_run()
+        in_this_process = trainer.plan.launch.how == "here"
+        if in_this_process:
+            trainer._run = None
+        else:
+            trainer.end_run()
         trainer.profiler = Profiler()
         try:
             self._prepare()
@@ -58,7 +62,7 @@ class TuneStage(FitStage):
                 run.hooks.teardown()
         finally:
             trainer.profiler = profiler
-            if trainer.plan.launch.how == "here":
+            if in_this_process:
                 trainer._run = before  # nothing was taken from it
         return result
 

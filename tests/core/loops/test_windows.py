@@ -93,13 +93,19 @@ def test_limited_batches(limit, expected):
     assert trainer.current_epoch == 2
 
 
-@pytest.mark.parametrize("limit", [0, 0.0, 0.01])
+@pytest.mark.parametrize("limit", [0, 0.0])
 def test_no_batches(limit):
-    """A limit that leaves no batch trains nothing and ends."""
+    """A limit of nothing trains nothing and ends."""
     module, steps, trainer = fit(LOADERS["map"](10), limit_train_batches=limit)
     assert steps == []
     assert trainer.global_step == 0
     assert furthest(module.state_dict(), Net("adam").state_dict()) == 0
+
+
+def test_fraction_that_leaves_nothing():
+    """A fraction that leaves no batch is refused, with both numbers and the least that leaves one."""
+    with pytest.raises(InvalidArgument, match=r"limit_train_batches=0.01 leaves nothing of 10 batches; .* 0.1"):
+        fit(LOADERS["map"](10), limit_train_batches=0.01)
 
 
 @pytest.mark.parametrize("kind", ["stream", "iterable"])
