@@ -13,6 +13,7 @@ PAST_ARGUMENTS = {
     "auto_lr_find": "Tuner(trainer).lr_find(module)",
     "auto_scale_batch_size": "Tuner(trainer).scale_batch_size(module)",
     "auto_select_gpus": 'accelerator="cuda", devices=N',
+    "automatic_optimization": "automatic_optimization = {value} in the Module",
     "checkpoint_callback": "enable_checkpointing={value}",
     "distributed_backend": "strategy={value}",
     "enable_pl_optimizer": "nothing: it is gone",

@@ -123,18 +123,27 @@ class Registry:
         for item in self.turned_off:
             if item.kind == kind and key in (fold(item.name), fold(f"{item.distribution}:{item.name}")):
                 return f"{item.distribution} has it, and {PLUGINS_VARIABLE} or {BLOCK_VARIABLE} turns it off"
-        replaced = [
-            f"{name!r} is from elsewhere; write {old.write}"
+        others = [other for other in KINDS if other != kind]
+        named = [
+            f"{name!r} names a plugin of another kind: pass it as {other}={name!r}"
+            for other in others
+            if (other, key) in self._by_name or (other, key) in self._by_alias
+        ]
+        # people once gave strategies as accelerators, so that a name of another kind may be meant
+        hints = [
+            *self._replacements(kind, key),
+            *named,
+            *(h for other in others for h in self._replacements(other, key)),
+        ]
+        return hints[0] if hints else None
+
+    def _replacements(self, kind: Kind, key: str) -> list[str]:
+        return [
+            f"{old.name!r} is from elsewhere; write {old.write}"
             for declaration in self.declarations(kind)
             for old in declaration.replaces
             if fold(old.name) == key
         ]
-        if replaced:
-            return replaced[0]
-        for other in KINDS:
-            if (other, key) in self._by_name or (other, key) in self._by_alias:
-                return f"{name!r} names a plugin of another kind: pass it as {other}={name!r}"
-        return None
 
     def resolve(self, request: Request) -> Plan:
         """Hold the declarations against each other and return the plan; changes nothing.
