@@ -34,6 +34,7 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
         InvalidArgument: when the script's group is not one of the run's ranks.
     """
     _give_back_ours()
+    atexit.unregister(_end_with_program)  # once, and before the handlers of what stands on the group
     atexit.register(_end_with_program)
     _leave_garbage_to_this_process()
     ranks = rendezvous.ranks
@@ -69,7 +70,6 @@ def give_back(formed: Any) -> None:
 
 
 def _give_back_ours() -> None:
-    atexit.unregister(_end_with_program)
     if _ours and dist.is_initialized() and dist.group.WORLD is _ours[-1]:
         dist.destroy_process_group()
     _ours.clear()
@@ -92,7 +92,8 @@ def _leave_garbage_to_this_process() -> None:
 def _end_with_program() -> None:
     """Give the group back, and gloo's threads, whosever group it is, the time to let go of the last tensors.
 
-    A thread that does so a moment later, when the interpreter is ending, aborts the process.
+    A thread that does so a moment later, when the interpreter is ending, aborts the process. The threads of a group
+    that was given back before live on for as long as anything refers to it, such as a module wrapped for it.
     """
     _give_back_ours()
     time.sleep(THREADS_LET_GO)
