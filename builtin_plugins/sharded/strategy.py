@@ -59,7 +59,8 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
     ) -> None:
         own = own_parameters(optimizer)
         if algorithm == "value":
-            nn.utils.clip_grad_value_(own, value)
+            if any(p.grad is not None for p in own):  # a rank may own nothing, and torch fails there
+                nn.utils.clip_grad_value_(own, value)
             return
         # OSS.clip_grad_norm takes single precision only, and the parameters that had gradients at its first call
         norm = get_total_norm([p.grad for p in own if p.grad is not None]).to(self.device).double()

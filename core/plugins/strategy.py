@@ -55,7 +55,7 @@ class Strategy(Plugin):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if algorithm == "norm":
             nn.utils.clip_grad_norm_(parameters, value)
-        else:
+        elif any(p.grad is not None for p in parameters):  # torch fails where there are none
             nn.utils.clip_grad_value_(parameters, value)
 
     @hookimpl
