@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from core.loops.run import Run
     from core.loops.training import TrainingLoop
     from core.plan import Plan
+    from core.trainer import Trainer
 
 FORMAT = 1
 WEIGHTS = ("state_dict",)
@@ -132,10 +133,11 @@ def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str)
     """Load everything and go on where the checkpoint was written; every rank calls it.
 
     Raises:
-        CheckpointError: when the file holds weights only, or the optimizers do not fit.
+        CheckpointError: when the file holds weights only, is past the end of this run, or the optimizers do not fit.
     """
     need(checkpoint, WHOLE, path)
     trainer = run.trainer
+    _refuse_past_the_end(trainer, checkpoint["loop"]["progress"], path)
     run.events.fire("on_load_checkpoint", checkpoint)
     saved, here = len(checkpoint["optimizer_states"]), len(run.setup.optimizers)
     if saved != here:
@@ -164,6 +166,20 @@ def restore(run: Run, loop: TrainingLoop, checkpoint: dict[str, Any], path: str)
     for callback in trainer.callbacks:
         if callback.state_key in checkpoint["callbacks"]:
             callback.load_state_dict(checkpoint["callbacks"][callback.state_key])
+
+
+def _refuse_past_the_end(trainer: Trainer, progress: dict[str, Any], path: str) -> None:
+    """Refuse a run that would be over before it begins; one that ends just where the checkpoint is does nothing."""
+    begun = progress["epoch"] + (progress["batch"] > 0)
+    for name, reached, end in (
+        ("max_epochs", begun, trainer.max_epochs),
+        ("max_steps", progress["global_step"], trainer.max_steps),
+    ):
+        if 0 <= end < reached:
+            raise CheckpointError(
+                f"checkpoint {path!r} is past the end of this run: {name}={end}, and it has come to {reached}\n"
+                f"  hint: raise {name}; fit without ckpt_path begins anew"
+            )
 
 
 def _restore_state(run: Run, optimizers: list[Optimizer], checkpoint: dict[str, Any], path: str) -> None:
