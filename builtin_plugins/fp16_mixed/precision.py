@@ -51,7 +51,8 @@ class Float16MixedPrecision(AutocastPrecision):
 
     @hookimpl
     def unscale_gradients(self, optimizers: list[Optimizer]) -> bool:
-        overflow = torch.stack([self._unscale(optimizer) for optimizer in optimizers]).amax(0)
+        flags = [self._unscale(optimizer) for optimizer in optimizers]
+        overflow = flags[0] if len(flags) == 1 else torch.stack(flags).amax(0)
         if self._gradients_differ:
             overflow = self.hooks.reduce(overflow, "max")
         if overflow.item() == 0:

@@ -13,6 +13,7 @@ from core.errors import PluginBroken
 from core.hooktable import HOOKS
 from core.plan import Chosen, Plan
 from core.plugins.base import Plugin
+from core.plugins.chaining import chained
 from core.plugins.contract import hook_problems
 from core.plugins.tracing import Tracer, is_wanted
 
@@ -25,7 +26,8 @@ class Hooks:
     """The hooks of one run as attributes: ``hooks.reduce(tensor, "mean")``, positional or by keyword.
 
     Where one plugin implements a hook and nothing wraps it, the attribute is that plugin's bound method and
-    a call costs what a method call costs. Where something wraps it, the call goes through pluggy.
+    a call costs what a method call costs. Where something wraps it, it is a call in the wrappers' calls (see
+    :mod:`core.plugins.chaining`).
     """
 
     def __init__(self, manager: pluggy.PluginManager) -> None:
@@ -34,7 +36,8 @@ class Hooks:
         for hook in HOOKS:
             caller = getattr(manager.hook, hook)
             implementations = caller.get_hookimpls()
-            function = _resolve(caller, implementations)
+            # what is traced stays with pluggy: the trace puts its stopwatch into pluggy's own list
+            function = _resolve(caller, implementations, chain=tracer is None)
             if len(implementations) == 1 and getattr(function, "does_nothing", False):
                 self._idle.add(hook)
             setattr(self, hook, tracer.traced(hook, implementations, function) if tracer else function)
@@ -49,18 +52,19 @@ class Hooks:
         return hook not in self._idle
 
 
-def _resolve(caller: pluggy.HookCaller, implementations: list[pluggy.HookImpl]) -> Callable[..., Any]:
+def _resolve(caller: pluggy.HookCaller, implementations: list[pluggy.HookImpl], *, chain: bool) -> Callable[..., Any]:
     assert caller.spec is not None, "every hook of the table has a specification"
     expected = tuple(caller.spec.argnames)
     only = implementations[0] if len(implementations) == 1 else None
     if only is not None and only.argnames == expected:
         return only.function
+    through = chained(implementations, expected) if chain else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if through is not None and not kwargs:
+            return through(*args)
         given = dict(zip(expected, args, strict=False), **kwargs)
-        if only is not None:  # it takes fewer arguments than the hook, or in another order
-            return only.function(*(given[name] for name in only.argnames))
-        return caller(**given)
+        return caller(**given) if through is None else through(*(given[name] for name in expected))
 
     call.does_nothing = only is not None and getattr(only.function, "does_nothing", False)  # type: ignore[attr-defined]
     return call
