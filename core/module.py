@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from core.errors import InterlockError
 from core.hyperparameters import HyperparametersMixin
 from core.loops.manual import ManualOptimization
+from core.metrics.recording import record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -135,11 +136,15 @@ class Module(HyperparametersMixin, nn.Module):
             InterlockError: outside a run.
         """
         trainer = self._trainer
-        if trainer is None or trainer.results is None:
+        if trainer is None or (results := trainer.results) is None:
             raise InterlockError(f"log({name!r}) was called outside a run")
         if rank_zero_only and trainer.global_rank != 0:
             return
-        trainer.results.log(
+        entry = results.kept.get(name)
+        if entry is not None and type(value) is Tensor and record() is None:
+            entry.value = value.data  # `detach()` does the same and takes longer; steps may log a hundred values
+            return
+        results.log(
             name, value, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist, batch_size, add_dataloader_idx
         )
 

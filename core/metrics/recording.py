@@ -49,6 +49,8 @@ class Record:
 
 RECORD: ContextVar[Record | None] = ContextVar("interlock_record", default=None)
 """Where calls of ``log`` go in this thread; None hands them on at once."""
+record = RECORD.get
+"""Returns the record of this thread; bound once, for each ``log`` calls it."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ step only; nothing is turned into a Python number before someone looks at it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ LOADER_SUFFIX = "/dataloader_idx_"
 REDUCTIONS = ("mean", "sum", "min", "max")
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """One logged name: how it was asked for, its last value, and what it came to over the epoch."""
 
@@ -99,6 +99,8 @@ class Results:
         self._hooks, self._device, self._in_step, self._gather = hooks, device, in_step, gather
         self._entries: dict[str, Entry] = {}
         self._over = False
+        self.kept: dict[str, Entry] = {}
+        """Those of which nothing but the last value is wanted: a tensor may be put there without asking again."""
         self.batch: Any = None
         """The batch of the current step; its size is looked up only where a mean needs it."""
         self.loader: int | None = None
@@ -133,8 +135,7 @@ class Results:
             self._log_metric(entry, value)
             return
         if isinstance(value, Tensor):
-            if value.numel() != 1:
-                raise InvalidArgument(f"log({name!r}) takes one number, not a tensor of shape {tuple(value.shape)}")
+            _refuse_many(name, value)
             value = value.detach()
         elif type(value) is not float and type(value) is not int:
             if not isinstance(value, Real):
@@ -180,6 +181,9 @@ class Results:
             sync_dist,
         )
         self._entries[name] = entry
+        # in evaluation a name may belong to the loader that is read
+        if self._in_step and entry.on_step and not entry.on_epoch and not entry.sync_dist:
+            self.kept[name] = entry
         return entry
 
     def _across_ranks(self, value: Tensor | float, op: str) -> Tensor:
@@ -187,12 +191,15 @@ class Results:
 
     def step_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
         """Return the last step values as numbers: all, or those for the bar or the loggers."""
-        return {e.step_name: float(e.value) for e in self._select(prog_bar, logger) if e.on_step}
+        entries = [e for e in self._select(prog_bar, logger) if e.on_step]
+        numbers = as_numbers([(e.name, e.value) for e in entries])
+        return {e.step_name: number for e, number in zip(entries, numbers, strict=True)}
 
     def epoch_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
         """Return the epoch values as numbers; call :meth:`meet` first, on every rank."""
         values = {e.epoch_name: e.epoch_value() for e in self._select(prog_bar, logger) if e.on_epoch}
-        return {name: float(value) for name, value in values.items() if value is not None}
+        known = [(name, value) for name, value in values.items() if value is not None]
+        return dict(zip([name for name, _ in known], as_numbers(known), strict=True))
 
     def callback_metrics(self) -> dict[str, float]:
         """Return the step values as numbers, and values wanted in both ways under their plain names too.
@@ -261,6 +268,36 @@ class Results:
         """Forget all entries; called at the start of an epoch."""
         self._entries.clear()
         self._over = False
+        self.kept.clear()
+
+
+def as_numbers(named: Sequence[tuple[str, Tensor | float]]) -> list[float]:
+    """Return the values as numbers; those on one device are fetched together, since each fetch waits for it.
+
+    Raises:
+        InvalidArgument: naming a value that is not one number.
+    """
+    numbers: list[float] = []
+    alike: dict[tuple[torch.device, torch.dtype], tuple[list[int], list[Tensor]]] = {}
+    for name, value in named:
+        if isinstance(value, Tensor) and value.ndim:
+            _refuse_many(name, value)
+            value = value.reshape(())
+        if isinstance(value, Tensor) and not value.is_cpu:
+            places, tensors = alike.setdefault((value.device, value.dtype), ([], []))
+            places.append(len(numbers))
+            tensors.append(value)
+            value = 0.0  # until it is fetched
+        numbers.append(float(value))
+    for places, tensors in alike.values():
+        for place, number in zip(places, torch.stack(tensors).tolist(), strict=True):
+            numbers[place] = float(number)
+    return numbers
+
+
+def _refuse_many(name: str, value: Tensor) -> None:
+    if value.numel() != 1:
+        raise InvalidArgument(f"log({name!r}) takes one number, not a tensor of shape {tuple(value.shape)}")
 
 
 def _refuse_missing(names: list[list[str]]) -> None:
