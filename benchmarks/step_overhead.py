@@ -1,7 +1,8 @@
 """What a training step costs beside the arithmetic: a hand-written loop, Interlock, and its peers.
 
-A small MLP on one thread, so that what a library adds shows. Peers that are not installed are left out;
-``pip install "interlock[bench]"`` brings them.
+A small MLP on one thread, so that what a library adds shows. After the plain step come steps with a feature on (100
+logged metrics, 5 callbacks, accumulation, 16-mixed), each held against a hand-written loop that does the same. Peers
+that are not installed are left out; ``pip install "interlock[bench]"`` brings them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 
+import features
+import peers
 import torch
+from features import FEATURES, Feature, make_net
 from timing import Clock, arguments, measure, show, summarize, write
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -24,11 +28,6 @@ from core import CSVLogger, ModelCheckpoint, Module, Trainer
 from core.callbacks import ProgressBar
 
 BASE = "hand-written"
-
-
-def make_net() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def make_loader(steps: int, data: str) -> DataLoader:
@@ -193,19 +192,33 @@ def quietly(run: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
+def with_feature(clock: Clock, data: str, feature: Feature) -> dict[str, Callable[[], None]]:
+    loader = make_loader(clock.total, data)
+    chosen = {BASE: features.by_hand, "interlock": features.interlock, **peers.installed(feature)}
+    return {name: quietly(lambda run=run: run(clock, loader, feature)) for name, run in chosen.items()}
+
+
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], "python benchmarks/step_overhead.py --rounds 30 --json figures.json")
+    example = "python benchmarks/step_overhead.py --rounds 30 --features '100 metrics' 16-mixed --json figures.json"
+    parser = arguments(__doc__.splitlines()[0], example)
     parser.add_argument("--data", choices=("batches", "samples"), default="batches", help="what the loader gives")
+    titles = ["plain", *(feature.title for feature in FEATURES)]
+    parser.add_argument("--features", nargs="*", choices=titles, default=titles, metavar="NAME", help="; ".join(titles))
     settings = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     clock = Clock(settings.warmup, settings.steps)
-    chosen = contenders(clock, settings.data)
-    if settings.only:
-        chosen = {n: r for n, r in chosen.items() if n == BASE or any(word in n for word in settings.only)}
-    rows = summarize(measure(chosen, clock, settings.rounds), BASE)
-    show(f"one training step, {settings.rounds} rounds of {settings.steps} steps", rows, BASE)
+    groups = {"plain": contenders(clock, settings.data)}
+    groups |= {feature.title: with_feature(clock, settings.data, feature) for feature in FEATURES}
+    rows: list[dict[str, float | str]] = []
+    for title in settings.features:
+        chosen = groups[title]
+        if settings.only:
+            chosen = {n: r for n, r in chosen.items() if n == BASE or any(word in n for word in settings.only)}
+        found = summarize(measure(chosen, clock, settings.rounds), BASE)
+        show(f"one training step, {title}: {settings.rounds} rounds of {settings.steps} steps", found, BASE)
+        rows += [{"feature": title, **row} for row in found]
     write(settings.json, rows, settings)
 
 
