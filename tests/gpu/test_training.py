@@ -8,8 +8,11 @@ import torch.distributed as dist
 from support.reference import Case, Net, by_hand, dataset, furthest, make_trainer
 from torch.utils.data import DataLoader
 
-TOLERANCE = {"32-true": 1e-5, "bf16-mixed": 5e-3, "16-mixed": 5e-3}
-"""The largest difference of a parameter: a GPU adds in another order, and 16 bits round at other places."""
+TOLERANCE = {"32-true": 1e-5, "bf16-mixed": 2e-3, "16-mixed": 2e-3}
+"""The largest difference of a parameter: a GPU adds in another order, and 16 bits round at other places.
+
+In 16 bits this is for plain descent: Adam steps as far for a gradient near zero, whose sign rounding decides.
+"""
 STRATEGIES = ["single_device", "ddp", "ddp_sharded", "fsdp", "dp"]
 CLIPPED = Case("adam", accumulate=3, clip=0.05)
 
@@ -49,9 +52,36 @@ def test_parameters(strategy):
 @pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
 def test_native_mixed_precision(strategy, precision):
     """torch's own mixed precision gives the parameters of the loop by hand with the same autocast and scaler."""
-    case = Case("adam", accumulate=3, clip=0.05, precision=precision)
+    case = Case("sgd", accumulate=3, clip=0.5, precision=precision)
     found, _ = train(case, strategy)
     assert furthest(found, by_hand(case)) <= TOLERANCE[precision]
+
+
+FORMATS = {
+    "16-mixed": (torch.float32, torch.float16),
+    "bf16-mixed": (torch.float32, torch.bfloat16),
+    "16-true": (torch.float16, torch.float16),
+    "bf16-true": (torch.bfloat16, torch.bfloat16),
+    "64-true": (torch.float64, torch.float64),
+}
+"""Of weights, and of what a layer computes."""
+
+
+@pytest.mark.parametrize("precision", FORMATS)
+def test_formats(precision):
+    """On the GPU too weights and arithmetic have the formats that the precision names, and the module stays there."""
+    seen = set()
+
+    class Looks(Net):
+        def training_step(self, batch, batch_idx):
+            weight = self.first[0].weight
+            seen.add((weight.dtype, torch.nn.functional.linear(batch[0], weight).dtype, weight.device.type))
+            return super().training_step(batch, batch_idx)
+
+    module = Looks()
+    train(Case(batches=2, epochs=1, precision=precision), "single_device", module=module)
+    assert seen == {(*FORMATS[precision], "cuda")}
+    assert {parameter.device.type for parameter in module.parameters()} == {"cuda"}
 
 
 def test_overflow_is_skipped():
