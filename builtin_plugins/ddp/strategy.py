@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from builtin_plugins.ddp.unused import refuse_unused
+from builtin_plugins.ddp.unused import parameter_names, refuse_unused
 from core.parallel.process_per_device import ProcessPerDeviceStrategy
 from core.plugins import WrappedModel, hookimpl
 
@@ -40,6 +40,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self._wrapped: DistributedDataParallel | None = None
         self._backward_is_inside = False
+        self._names: list[str] = []
 
     @hookimpl
     def wrap_model(self, module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
@@ -55,6 +56,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
             static_graph=self.static_graph,
             gradient_as_bucket_view=self.gradient_as_bucket_view,
         )
+        self._names = parameter_names(wrapped)
         atexit.register(self._let_go)
         if not getattr(next(module.children()), "automatic_optimization", True):
             self._prepare_in_backward(module, wrapped)
@@ -76,7 +78,7 @@ class DDPStrategy(ProcessPerDeviceStrategy):
             wrapped.reducer.prepare_for_backward([loss] if unused else [])
         super().backward(loss)
         if wrapped is not None and not self.find_unused_parameters and not self.static_graph:
-            refuse_unused(wrapped, type(self))
+            refuse_unused(wrapped, self._names, type(self))
 
     @hookimpl
     def skip_gradient_sync(self, module: nn.Module) -> AbstractContextManager[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from torch.nn.parallel import DistributedDataParallel
 
@@ -12,30 +13,38 @@ SHOWN = 8
 """How many names a message holds."""
 
 
-def refuse_unused(wrapped: DistributedDataParallel, strategy: type) -> None:
+def parameter_names(wrapped: DistributedDataParallel) -> list[str]:
+    """Return the names of the parameters in the order in which torch numbers them, which it does once."""
+    names = {id(parameter): name for name, parameter in wrapped.module.named_parameters()}
+    parameters, _ = wrapped._build_params_for_reducer()  # type: ignore[no-untyped-call]
+    # the first part of a name is the wrapper around the user's module
+    return [names[id(parameter)].partition(".")[2] for parameter in parameters]
+
+
+def refuse_unused(wrapped: DistributedDataParallel, names: Sequence[str], strategy: type) -> None:
     """Call it after each backward that exchanges gradients; it costs about a microsecond.
 
+    Args:
+        wrapped: the model.
+        names: of its parameters, taken before any of them was frozen.
+        strategy: has the option that would allow them.
+
     Raises:
-        InterlockError: with the parameters that got no gradient, and the option of ``strategy`` that would allow them.
+        InterlockError: with the parameters that got no gradient, and the option.
     """
     try:
         wrapped._check_reducer_finalized()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        names = _unused(wrapped, str(error))
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        unused = _unused(names, str(error))
+        more = f" and {len(unused) - SHOWN} more" if len(unused) > SHOWN else ""
         option = f"{strategy.__name__}(find_unused_parameters=True)"
         raise InterlockError(
-            f"the loss does not use {', '.join(names[:SHOWN])}{more}, and the other ranks wait for their gradients\n"
+            f"the loss does not use {', '.join(unused[:SHOWN])}{more}, and the other ranks wait for their gradients\n"
             f"  hint: strategy={option} looks in each step for parameters without a gradient"
         ) from error
 
 
-def _unused(wrapped: DistributedDataParallel, message: str) -> list[str]:
+def _unused(names: Sequence[str], message: str) -> list[str]:
     """Return the names of the parameters whose numbers torch's message holds."""
     told = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
-    if told is None:
-        return ["some parameters"]
-    names = {id(parameter): name for name, parameter in wrapped.module.named_parameters()}
-    parameters, _ = wrapped._build_params_for_reducer()  # type: ignore[no-untyped-call]
-    # the first part of a name is the wrapper around the user's module
-    return [names[id(parameters[int(index)])].partition(".")[2] for index in told[1].split()]
+    return [names[int(index)] for index in told[1].split()] if told else ["some parameters"]

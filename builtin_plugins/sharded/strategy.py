@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     from fairscale.nn.data_parallel import ShardedDataParallel
     from fairscale.optim import OSS
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
@@ -32,6 +32,8 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
     def __init__(self, broadcast_fp16: bool = False, start_timeout: float = 120.0, timeout: float = 600.0) -> None:
         super().__init__(start_timeout, timeout)
         self.broadcast_fp16 = broadcast_fp16
+        self._by_hand: ShardedDataParallel | None = None
+        self._kept_back = False
 
     @hookimpl
     def wrap_model(self, module: nn.Module, make_optimizers: Callable[[], list[Optimizer]]) -> WrappedModel:
@@ -42,7 +44,35 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
             return WrappedModel(module, [])
         # fairscale's gradient buckets break when gradients are set to None between steps; torch does that since 2.0
         wrapped = ShardedDataParallel(module, optimizers, reduce_buffer_size=0, warn_on_trainable_params_changed=False)
+        by_hand = not getattr(next(module.children()), "automatic_optimization", True)
+        self._by_hand, self._kept_back = (wrapped if by_hand else None), False
         return WrappedModel(wrapped, optimizers)
+
+    @hookimpl
+    def backward(self, loss: Tensor) -> None:
+        wrapped = self._by_hand
+        if wrapped is None:
+            super().backward(loss)
+        elif wrapped._should_accumulate_grads:
+            self._kept_back = True
+            super().backward(loss)
+        else:
+            self._backward_by_hand(wrapped, loss)
+
+    def _backward_by_hand(self, wrapped: ShardedDataParallel, loss: Tensor) -> None:
+        """Exchange the gradients of one of a step's backward passes.
+
+        fairscale expects one after each forward: it would leave out what the first has exchanged, and wait for
+        nothing. It reduces gradients as they are, so those that are exchanged already must not be among them.
+        """
+        wrapped._clear_counters()
+        before = {} if self._kept_back else {p: p.grad for p in wrapped.parameters() if p.grad is not None}
+        for parameter in before:
+            parameter.grad = None
+        super().backward(loss)
+        for parameter, gradient in before.items():
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        self._kept_back = False
 
     def _shard(self, optimizer: Optimizer) -> OSS:
         """Rebuild ``optimizer`` with its state sharded: same class, parameter groups and settings."""
@@ -81,6 +111,11 @@ class ShardedStrategy(ProcessPerDeviceStrategy):
         super().restore_state(module, [], state)
         for optimizer, saved in zip(optimizers, state.get("optimizer_states", ()), strict=False):
             load_own_part(optimizer, saved)
+
+    @hookimpl
+    def teardown(self) -> None:
+        self._by_hand = None
+        super().teardown()
 
 
 def own_parameters(optimizer: OSS) -> list[nn.Parameter]:

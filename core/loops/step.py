@@ -19,6 +19,9 @@ from core.metrics import Results
 from core.optim import clear_gradients, needs_closure
 from core.userhooks import overridden
 
+SKIP_TIMEOUT = 30.0
+"""Seconds within which all ranks must ask to skip the rest of an epoch; they do so in the same step."""
+
 
 class TrainingStep:
     """Runs micro-batches and ends windows.
@@ -82,6 +85,7 @@ class TrainingStep:
         self.results.batch = batch
         for listener in self._on_batch_start:
             if listener(batch, index) == -1:
+                self.run.hooks.barrier("on_train_batch_start returned -1", SKIP_TIMEOUT)  # for it ends the epoch of all
                 return False
         if self._manual:
             outputs = self._forward(batch, index)

@@ -63,6 +63,13 @@ def without_repetition(failure: RankFailed, processes: Mapping[int, Process]) ->
     return failure
 
 
+WHY_KILLED = {
+    signal.SIGKILL: " (the system does that when memory runs out)",
+    signal.SIGABRT: " (the libraries that exchange tensors do that when ranks make different calls)\n  hint: look for "
+    "log(..., sync_dist=True), all_gather or another exchange that some ranks make and others do not",
+}
+
+
 def describe_exit(pid: int, code: int) -> str:
     """Return how a process ended, in words, with the signal's name."""
     if code >= 0:
@@ -71,5 +78,4 @@ def describe_exit(pid: int, code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = " (the system does that when memory runs out)" if -code == 9 else ""
-    return f"process {pid} was killed by {name}{hint}"
+    return f"process {pid} was killed by {name}{WHY_KILLED.get(-code, '')}"

@@ -43,3 +43,7 @@ class Plugin:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what a run sets belongs to its process; a configured instance travels to processes that are started for it
+        return {name: value for name, value in self.__dict__.items() if name not in ("hooks", "ranks", "device")}

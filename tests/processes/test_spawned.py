@@ -10,6 +10,7 @@ pytestmark = pytest.mark.processes
 HOME = """
 import json, os
 import torch
+from builtin_plugins.ddp_spawn.strategy import DDPSpawnStrategy
 from core import Callback, ModelCheckpoint
 from support.scripts import note
 from support.tiny import Tiny, loader, trainer
@@ -36,7 +37,7 @@ def at_home(module):
 if __name__ == "__main__":
     module, counting = Logging(), Counting()
     saving = ModelCheckpoint(dirpath="saved", monitor="val_loss")
-    tested = trainer("ddp_spawn", callbacks=[counting, saving], enable_checkpointing=True)
+    tested = trainer(DDPSpawnStrategy(timeout=60.0), callbacks=[counting, saving], enable_checkpointing=True)
     seen = []
     for epochs in (1, 2):
         tested.max_epochs = epochs
