@@ -25,6 +25,9 @@ class ManualOptimization:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._toggle = Toggle()
+        self._scales = run.hooks.changes("unscale_gradients")
+        # a backward past the hook would leave gradients unscaled, or each rank with its own
+        self._missing = self._scales or run.ranks.world_size > 1
         self._on_before_step = run.events.listeners("on_before_optimizer_step")
         self.handles = [
             LoopOptimizer(
@@ -54,10 +57,21 @@ class ManualOptimization:
 
     def _finish(self, optimizer: Optimizer) -> bool:
         """Do what comes between backward and the update; clipping is the module's own."""
+        if self._missing:
+            self._missing = False
+            self._say_missing()
         finite = bool(self._run.hooks.unscale_gradients([optimizer]))
         for listener in self._on_before_step:
             listener(optimizer)
         return finite
+
+    def _say_missing(self) -> None:
+        """Say that no backward that plugins took part in came before a step."""
+        text = "an optimizer steps, and manual_backward was not called"
+        hint = "\n  hint: call self.manual_backward(loss) in place of loss.backward()"
+        if self._scales:
+            raise InterlockError(f"{text}: its gradients are not scaled as this precision needs them{hint}")
+        self._run.trainer.warn(f"{text}: each rank steps with its own gradients, unless you exchanged them{hint}")
 
     def _count(self, stepped: bool) -> None:
         progress = self._run.trainer.progress
@@ -69,6 +83,7 @@ class ManualOptimization:
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Run the hook ``backward``; what torch's own takes beside the loss is passed on to it."""
+        self._missing = False
         strategy: Any = self._run.plugins["strategy"]
         before = strategy.own_backward
         if args or kwargs:

@@ -63,7 +63,7 @@ def without_repetition(failure: RankFailed, processes: Mapping[int, Process]) ->
     return failure
 
 
-WHY_KILLED = {
+WHY_KILLED: dict[int, str] = {
     signal.SIGKILL: " (the system does that when memory runs out)",
     signal.SIGABRT: " (the libraries that exchange tensors do that when ranks make different calls)\n  hint: look for "
     "log(..., sync_dist=True), all_gather or another exchange that some ranks make and others do not",

@@ -1,6 +1,7 @@
 """Optimization by the module itself, and parts of the step that its author wrote."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -176,6 +177,23 @@ def test_toggle_model_lets_one_optimizers_parameters_learn():
     module.seen = []
     quiet_trainer().fit(module, loader(1))
     assert module.seen == [[True, False], [False, True], [True, True]]
+
+
+def test_backward_past_the_plugins_is_refused_where_they_are_needed():
+    """loss.backward() in place of manual_backward leaves gradients unscaled: an error says so; else it is fine."""
+
+    def step(module, batch):
+        for optimizer in module.optimizers():
+            optimizer.zero_grad()
+        module.loss(batch).backward()
+        for optimizer in module.optimizers():
+            optimizer.step()
+
+    with pytest.raises(InterlockError, match=r"not scaled as this precision .*\n.* self\.manual_backward\(loss\)"):
+        quiet_trainer(precision="16-mixed").fit(ByHand(step), loader(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet_trainer().fit(ByHand(step), loader(2))
 
 
 def test_torchs_own_optimizer_can_be_had():
