@@ -39,15 +39,18 @@ class Float16MixedPrecision(AutocastPrecision):
 
     @hookimpl(wrapper=True)
     def backward(self, loss: Tensor) -> Generator[None, None, None]:
-        # backward then starts with the scale in place of 1, as if the loss had been multiplied
-        handle = loss.register_hook(self._scaled)  # type: ignore[no-untyped-call]
+        # backward then starts with the scale in place of 1, as if the loss had been multiplied; a loss computed in
+        # float16 has a gradient in float16
+        scale = self.scaler._scale
+        handle = loss.register_hook(self._scaled if scale is None else scale.to(loss).mul)  # type: ignore[no-untyped-call]
         try:
             yield
         finally:
             handle.remove()
 
     def _scaled(self, gradient: Tensor) -> Tensor:
-        return self.scaler.scale(gradient).to(gradient.dtype)  # a loss computed in float16 has a gradient in float16
+        """Scale for the first time, which makes the scale on the device."""
+        return self.scaler.scale(gradient).to(gradient.dtype)
 
     @hookimpl
     def unscale_gradients(self, optimizers: list[Optimizer]) -> bool:
