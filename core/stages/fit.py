@@ -71,7 +71,11 @@ class FitStage(Stage):
         run.setup.rebind(run.wrapped.optimizers)
 
     def _evaluation(self, run: Run) -> EvaluationLoop | None:
-        if not has_step(self.module, "validation_step") or run.trainer.limit_val_batches == 0:
+        if run.trainer.limit_val_batches == 0:
+            return None
+        if not has_step(self.module, "validation_step"):
+            if self.data.has("validation", self.module) and run.is_rank_zero:
+                run.trainer.warn(f"{type(self.module).__name__} has no validation_step: its validation data are not read")
             return None
         loaders = self.data.evaluation("validation")
         return EvaluationLoop(run, loaders, run.trainer.limit_val_batches) if loaders else None

@@ -168,6 +168,7 @@ def test_wrong_settings(settings, words):
         ({"interval": "epoch", "frequency": 2}, [1] * 8),
         ({"interval": "step"}, [0.5**n for n in range(8)]),
         ({"interval": "step", "frequency": 3}, [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]),
+        ({"interval": "step", "frequency": 6}, [1, 1, 1, 1, 1, 1, 0.5, 0.5]),  # an epoch has four
     ],
 )
 def test_intervals(settings, expected):

@@ -76,3 +76,28 @@ def test_a_plain_module_may_have_methods_of_such_names():
     trainer = quiet_trainer()
     trainer.fit(Plain(), loader())
     assert trainer.global_step == 4
+
+
+def test_validation_data_without_a_validation_step_are_told_and_not_read():
+    """A module that brings validation data and has no validation_step trains; loaders given to fit are refused."""
+
+    class Trains(Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, batch_idx):
+            return self.layer(batch).mean()
+
+        def val_dataloader(self):
+            raise AssertionError("nobody reads it")
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 1e-4)
+
+    trainer = quiet_trainer()
+    with pytest.warns(UserWarning, match="Trains has no validation_step: its validation data are not read"):
+        trainer.fit(Trains(), loader(3))
+    assert trainer.global_step == 3
+    with pytest.raises(InterlockError, match="Trains has no validation_step, which fit with val_dataloaders calls"):
+        trainer.fit(Trains(), loader(3), loader(3))
