@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from core.declarations import Exclude, Need
+from core.errors import InterlockError
 from core.optim.configure import OptimizerSetup
 from core.optim.gradients import needs_closure
+from core.registry import get_registry
 from core.rules import Party
 
 
@@ -26,6 +28,25 @@ def module_party(setup: OptimizerSetup, module: nn.Module) -> Party:
         )
     label = f"module {type(module).__name__!r}"
     return Party(label, structure_tokens(module), tuple(needs), tuple(excludes), asks=True)
+
+
+def refuse_sharded(setup: OptimizerSetup, module: nn.Module) -> None:
+    """Refuse an optimizer that divides its state over the ranks by itself.
+
+    No checkpoint of the run would hold all of its state, and a strategy that divides it would do so once more.
+
+    Raises:
+        InterlockError: naming the optimizer and the strategies that divide the state of any.
+    """
+    for optimizer in setup.optimizers:
+        if callable(getattr(optimizer, "consolidate_state_dict", None)):
+            inner = type(getattr(optimizer, "optim", optimizer)).__name__
+            dividing = [d.name for d in get_registry().declarations("strategy") if "sharded.optimizer" in d.provides]
+            raise InterlockError(
+                f"{type(module).__name__} configures {type(optimizer).__name__}, which divides its state over the ranks"
+                f" by itself: a checkpoint would lack the others' parts\n  hint: return {inner} itself, with a "
+                f"strategy that divides the state of any optimizer: {', '.join(sorted(dividing))}"
+            )
 
 
 def structure_tokens(module: nn.Module) -> frozenset[str]:

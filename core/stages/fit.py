@@ -15,7 +15,7 @@ from core.loops.evaluation import EvaluationLoop
 from core.loops.run import Run
 from core.loops.training import TrainingLoop
 from core.optim import OptimizerMaker, OptimizerSetup, configure_optimizers
-from core.optim.rules import module_party
+from core.optim.rules import module_party, refuse_sharded
 from core.rules import violations
 from core.stages.base import Stage
 from core.stages.fitness import need_methods
@@ -75,7 +75,9 @@ class FitStage(Stage):
             return None
         if not has_step(self.module, "validation_step"):
             if self.data.has("validation", self.module) and run.is_rank_zero:
-                run.trainer.warn(f"{type(self.module).__name__} has no validation_step: its validation data are not read")
+                run.trainer.warn(
+                    f"{type(self.module).__name__} has no validation_step: its validation data are not read"
+                )
             return None
         loaders = self.data.evaluation("validation")
         return EvaluationLoop(run, loaders, run.trainer.limit_val_batches) if loaders else None
@@ -83,6 +85,7 @@ class FitStage(Stage):
 
 def _refuse_module(run: Run, setup: OptimizerSetup) -> None:
     """Hold what the configured optimizers need against the plan, before the first step."""
+    refuse_sharded(setup, run.module)
     broken = violations([*run.plan.parties, module_party(setup, run.module)])
     if broken:
         raise InvalidCombination(f"{run.plan.combination}", broken)

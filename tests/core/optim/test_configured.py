@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import (
 from torch.utils.data import DataLoader
 
 from core import Callback, Trainer
-from core.errors import InvalidArgument, WrongType
+from core.errors import InterlockError, InvalidArgument, WrongType
 
 
 class Configured(Net):
@@ -51,6 +51,15 @@ class Rates(Callback):
 
     def on_before_optimizer_step(self, trainer, module, optimizer):
         self.rates.append(optimizer.param_groups[0]["lr"])
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    """A process group of one, as sharding optimizers want one."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def loader(batches=4):
@@ -196,6 +205,22 @@ def test_schedules_without_metric(monkeypatch):
         settings = {"interval": interval}
         rates, _, _ = fit(lambda module, how=settings: ([o := sgd(module)], [{"scheduler": halving(o), **how}]))
         assert min(rates) < 1e-3
+
+
+@pytest.mark.parametrize("strategy", ["single_device", "ddp_sharded"])
+@pytest.mark.parametrize("kind", ["OSS", "ZeroRedundancyOptimizer"])
+def test_an_optimizer_that_divides_its_state_is_refused(one_rank, strategy, kind):
+    """A sharding optimizer of the user's own is refused by name, before a step, with the strategies that shard."""
+    from fairscale.optim import OSS
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def configure(module):
+        if kind == "OSS":
+            return OSS(module.parameters(), SGD, lr=0.1)
+        return ZeroRedundancyOptimizer(module.parameters(), SGD, lr=0.1)
+
+    with pytest.raises(InterlockError, match=rf"Configured configures {kind}, .*\n.* return SGD itself.*ddp_sharded"):
+        fit(configure, strategy=strategy)
 
 
 PLATEAU = {
