@@ -12,6 +12,7 @@ from torch import nn
 from core import arguments
 from core.assembly import make_callbacks, make_loggers
 from core.callbacks import Callback
+from core.checkpoint.asked import path_asked_for
 from core.data.source import DataSource
 from core.errors import InterlockError
 from core.instances import split_instances, with_plugins
@@ -228,7 +229,8 @@ class Trainer(Readings):
             train_dataloaders: a DataLoader, any iterable of batches, or a dict or list of DataLoaders to read together.
             val_dataloaders: one, or a list of them.
             datamodule: an object with ``train_dataloader`` and the like, in place of loaders.
-            ckpt_path: a checkpoint to go on from; ``"last"`` and ``"best"`` ask the ModelCheckpoint. A job that its
+            ckpt_path: a checkpoint to go on from; ``"last"`` and ``"best"`` ask the ModelCheckpoint; ``"last"`` looks
+                for a file of an earlier program in its folder too, and begins anew where there is none. A job that its
                 scheduler queued again goes on from where it was warned instead.
 
         Raises:
@@ -238,7 +240,7 @@ class Trainer(Readings):
         self.should_stop = False
         given, datamodule = _data(datamodule, train=train_dataloaders, validation=val_dataloaders)
         self.fit_number = next(FITS)
-        path = self._path_of_queued_job(ckpt_path) or self._checkpoint_path(ckpt_path)
+        path = self._path_of_queued_job(ckpt_path) or path_asked_for(self, ckpt_path, begins=True)
         self._start(FitStage(model, DataSource(given, datamodule), path))
         run = self._run
         if run is not None and run.loop is not None and run.loop.limits.preempted:
@@ -307,15 +309,15 @@ class Trainer(Readings):
     def _to_evaluate(self, what: str, model: Any, ckpt_path: Any) -> tuple[Any, str | None]:
         """Return the module and the checkpoint of an evaluation; without a module, what the newest fit came to."""
         if model is not None:
-            return model, self._checkpoint_path(ckpt_path)
+            return model, path_asked_for(self, ckpt_path)
         if self._module is None:
             raise InterlockError(f"{what} was given no module, and no run came before it whose module could be meant")
         saving = self.checkpoint_callback
         if ckpt_path is None and saving is not None and saving.best_model_path:
-            ckpt_path = self._checkpoint_path("best")
+            ckpt_path = path_asked_for(self, "best")
             if self.is_global_zero:
                 print(f"{what} was given no module: using the best of the last fit, {ckpt_path}", flush=True)
-        return self._module, self._checkpoint_path(ckpt_path)
+        return self._module, path_asked_for(self, ckpt_path)
 
     def _start(self, stage: Stage) -> StageResult:
         stage.check(self)
@@ -366,17 +368,6 @@ class Trainer(Readings):
             instead = f", not from ckpt_path={os.fspath(given)!r}" if isinstance(given, str | os.PathLike) else ""
             print(f"the job was queued again: going on from {path}{instead}", flush=True)
         return path
-
-    def _checkpoint_path(self, given: str | os.PathLike[str] | None) -> str | None:
-        """Return the path that ``"best"`` and ``"last"`` stand for, and any other as it is."""
-        if given not in ("best", "last"):
-            return None if given is None else os.fspath(given)
-        callback = self.checkpoint_callback
-        path = getattr(callback, f"{given}_model_path", "")
-        if not path:
-            why = "there is no ModelCheckpoint" if callback is None else "the ModelCheckpoint has saved none yet"
-            raise InterlockError(f"ckpt_path={given!r} asks for a checkpoint, but {why}")
-        return str(path)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_run": None, "_module": None, "results": None}

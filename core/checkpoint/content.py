@@ -245,6 +245,13 @@ def need(checkpoint: dict[str, Any], keys: tuple[str, ...], path: str) -> None:
         CheckpointError: naming what is missing.
     """
     missing = [key for key in keys if key not in checkpoint]
-    if missing:
-        what = "weights only" if "state_dict" in checkpoint else "no weights"
-        raise CheckpointError(f"checkpoint {path!r} holds {what}; {', '.join(missing)} missing for this use")
+    if not missing:
+        return
+    what, hint = "weights only" if "state_dict" in checkpoint else "no weights", ""
+    if any(key.endswith("lightning_version") for key in map(str, checkpoint)):
+        what = "a run of another framework, of which the weights can be used and the rest cannot be gone on with"
+        hint = "\n  hint: begin from its weights, with load_from_checkpoint, and leave out ckpt_path"
+    elif checkpoint and all(isinstance(value, torch.Tensor) for value in checkpoint.values()):
+        what = "the tensors of a state_dict alone"
+        hint = "\n  hint: read it with module.load_state_dict(torch.load(path)), and leave out ckpt_path"
+    raise CheckpointError(f"checkpoint {path!r} holds {what}; {', '.join(missing)} missing for this use{hint}")

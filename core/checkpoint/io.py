@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import re
+import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,12 +113,15 @@ def read_file(path: str | os.PathLike[str], weights_only: bool = True, *, mapped
     name = os.fspath(path)
     if not os.path.isfile(path):
         raise CheckpointError(f"checkpoint {name!r} does not exist")
+    whole = zipfile.is_zipfile(path)  # the list of a file's parts stands at its end
     try:
-        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=weights_only, mmap=mapped or None)
+        checkpoint = torch.load(path, map_location=_keep_on_host, weights_only=weights_only, mmap=mapped and whole)
     except pickle.UnpicklingError as error:
         raise CheckpointError(_why_not_plain(name, str(error))) from error
     except Exception as error:  # bytes of any kind can end in an error of any kind
         what = str(error) or type(error).__name__
+        if not whole:
+            what = "it was cut short, or torch.save did not write it" if os.path.getsize(path) else "it is empty"
         raise CheckpointError(f"checkpoint {name!r} is damaged or not a checkpoint: {what}") from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f"checkpoint {name!r} holds a {type(checkpoint).__name__}, not a dictionary")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from support.scored import Scored
 
 from core import Callback, ModelCheckpoint
 from core.checkpoint import read_checkpoint
-from core.errors import InvalidArgument
+from core.errors import InterlockError, InvalidArgument
 
 
 def trained(folder, scores=(), batches=4, module=None, ckpt_path=None, callbacks=(), **settings):
@@ -282,6 +283,21 @@ def test_default_folder(tmp_path):
     assert trainer.checkpoint_callback.dirpath == os.path.join(trainer.log_dir, "checkpoints")
     assert trainer.checkpoint_callback.best_model_path.endswith("version_0/checkpoints/epoch=0-step=4.ckpt")
     assert len(trainer.validate(Scored([1.0]), loader(), ckpt_path="best", verbose=False)) == 1
+
+
+def test_last_is_found_by_a_program_that_comes_later(tmp_path):
+    """ckpt_path="last" begins anew the first time and says so, then goes on from the newest last file of its folder."""
+    with pytest.warns(UserWarning, match="ckpt_path='last': .* saved none yet, so this run begins anew"):
+        trained(tmp_path, save_last=True, ckpt_path="last")
+    shutil.copy(tmp_path / "last.ckpt", tmp_path / "last-v1.ckpt")
+    os.utime(tmp_path / "last-v1.ckpt", (1, 1))
+    module = Scored()
+    trained(tmp_path, module=module, save_last=True, ckpt_path="last", MAX_EPOCHS=2)
+    assert module.trainer.global_step == 8
+    with pytest.raises(InterlockError, match="ckpt_path='best' asks for a checkpoint, but the ModelCheckpoint has"):
+        trained(tmp_path, ckpt_path="best")
+    with pytest.raises(InterlockError, match="ckpt_path='last' asks for a checkpoint, but there is no ModelCheckpoint"):
+        quiet_trainer().fit(Scored(), loader(), ckpt_path="last")
 
 
 def test_async_checkpointing_keeps_order(tmp_path):

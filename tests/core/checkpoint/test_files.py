@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from builtin_plugins.fp16_mixed.precision import Float16MixedPrecision
 from core import Callback
 from core.checkpoint import read_checkpoint, write_checkpoint
-from core.errors import CheckpointError, InterlockError
+from core.errors import CheckpointError, InterlockError, WrongType
 
 
 def fitted(kind="adam", **arguments):
@@ -93,8 +93,9 @@ def refuse(module, path, words):
 
 
 def test_missing_file(tmp_path):
-    """A file that is not there is refused by its name."""
+    """A file that is not there is refused by its name, and so is a folder of something else."""
     refuse(Net("adam"), tmp_path / "none.ckpt", "does not exist")
+    refuse(Net("adam"), tmp_path, "is a folder without checkpoint.pt, so it is no checkpoint")
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
@@ -104,7 +105,9 @@ def test_damaged_file(saved, damage):
     whole = saved.read_bytes()
     damaged = {"empty": b"", "half": whole[: len(whole) // 2], "garbage": b"\x80\x04 bytes" * 99, "text": b"hello"}
     saved.write_bytes(damaged[damage])
-    refuse(Net("adam"), saved, "is damaged or not a checkpoint")
+    cut = "it was cut short, or torch.save did not write it"
+    said = {"empty": "it is empty", "half": cut, "garbage": "Unsupported operand", "text": cut}[damage]
+    refuse(Net("adam"), saved, f"is damaged or not a checkpoint: {said}")
 
 
 class Secret:
@@ -122,6 +125,11 @@ def test_file_without_weights(tmp_path):
     """A file of something else is refused with what is missing."""
     torch.save({"anything": 1}, tmp_path / "other.ckpt")
     refuse(Net("adam"), tmp_path / "other.ckpt", "holds no weights")
+    torch.save(Net("adam").state_dict(), tmp_path / "state.pt")
+    refuse(Net("adam"), tmp_path / "state.pt", "holds the tensors of a state_dict alone")
+    refuse(Net("adam"), tmp_path / "state.pt", "hint: read it with module.load_state_dict")
+    torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6", "loops": {}}, tmp_path / "foreign.ckpt")
+    refuse(Net("adam"), tmp_path / "foreign.ckpt", "of another framework, of which the weights can be used")
     torch.save([1, 2], tmp_path / "list.ckpt")
     refuse(Net("adam"), tmp_path / "list.ckpt", "holds a list, not a dictionary")
 
@@ -308,3 +316,17 @@ def test_saving_outside_a_run():
     """Before the first run there is nothing to save, and the error says when there is."""
     with pytest.raises(InterlockError, match="call it in a callback or after fit"):
         make_trainer().save_checkpoint("never.ckpt")
+
+
+def test_what_is_no_path():
+    """A ckpt_path of another type is refused by its name before anything else."""
+    with pytest.raises(WrongType, match="ckpt_path must be a path, 'best' or 'last', not int 3"):
+        make_trainer().fit(Net("adam"), DataLoader(dataset(3), GLOBAL_BATCH), ckpt_path=3)
+
+
+def test_a_file_in_torchs_older_format_is_read(saved):
+    """A checkpoint that was saved in the format from before torch 1.6, which cannot be mapped, goes on as well."""
+    torch.save(torch.load(saved, weights_only=True), saved, _use_new_zipfile_serialization=False)
+    trainer = make_trainer(max_epochs=3)
+    trainer.fit(Net("adam"), DataLoader(dataset(3), GLOBAL_BATCH), ckpt_path=saved)
+    assert trainer.global_step == 9
