@@ -7,6 +7,7 @@ stage hands to the next.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from core.errors import InterlockError
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+BLOCK, HEAD = 1024, 8
+"""Bytes that are sent in any case when stages tell each other something, and those of them that hold its length."""
 
 
 class Place(NamedTuple):
@@ -44,10 +47,22 @@ class Place(NamedTuple):
         return stage if self.group is None else dist.get_global_rank(self.group, stage)
 
     def tell(self, value: Any, stage: int) -> Any:
-        """Give every stage of this pipeline what ``stage`` has; all call it."""
-        box = [value]
-        dist.broadcast_object_list(box, self.global_rank(stage), self.group, self.device)
-        return box[0]
+        """Give every stage of this pipeline what ``stage`` has; all call it.
+
+        What is told in each step fits into one block, so that it is sent at once, its length with it.
+        """
+        data = pickle.dumps(value) if self.stage == stage else b""
+        text = self._send(len(data).to_bytes(HEAD, "little") + data[: BLOCK - HEAD], BLOCK, stage)
+        length = int.from_bytes(text[:HEAD], "little")
+        text = text[HEAD : HEAD + length]
+        if length > len(text):
+            text += self._send(data[len(text) :], length - len(text), stage)
+        return value if self.stage == stage else pickle.loads(text)
+
+    def _send(self, data: bytes, size: int, stage: int) -> bytes:
+        buffer = torch.frombuffer(bytearray(data.ljust(size, b"\0")[:size]), dtype=torch.uint8).to(self.device)
+        dist.broadcast(buffer, self.global_rank(stage), self.group)
+        return bytes(buffer.tolist())
 
 
 class Shape(NamedTuple):
