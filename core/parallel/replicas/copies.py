@@ -30,6 +30,9 @@ def copy_module(module: nn.Module, *, with_gradients: bool, own_buffers: bool) -
     parts = {part: part._replicate_for_data_parallel() for part in module.modules()}  # type: ignore[no-untyped-call]
     parameters: dict[nn.Parameter, nn.Parameter] = {}
     for part, copy in parts.items():
+        # recurrent layers keep a list of their own in step with what is assigned to them
+        own_way: Any = type(copy).__setattr__
+        assign = copy._parameters.__setitem__ if own_way is nn.Module.__setattr__ else copy.__setattr__
         for name, child in part._modules.items():
             copy._modules[name] = None if child is None else _copy_of(child, parts)
         for name, parameter in part._parameters.items():
@@ -38,7 +41,7 @@ def copy_module(module: nn.Module, *, with_gradients: bool, own_buffers: bool) -
                 continue
             if parameter not in parameters:
                 parameters[parameter] = _over_same_memory(parameter) if with_gradients else parameter
-            setattr(copy, name, parameters[parameter])  # recurrent layers keep a list of their own in step with this
+            assign(name, parameters[parameter])
         if own_buffers:
             for name, buffer in part._buffers.items():
                 copy._buffers[name] = None if buffer is None else buffer.clone()
