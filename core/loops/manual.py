@@ -28,6 +28,9 @@ class ManualOptimization:
         self._scales = run.hooks.changes("unscale_gradients")
         # a backward past the hook would leave gradients unscaled, or each rank with its own
         self._missing = self._scales or run.ranks.world_size > 1
+        self._by_hand = not getattr(run.module, "automatic_optimization", True)
+        self._finite: dict[int, bool] = {}
+        """Of optimizers whose gradients were unscaled before their step: whether all were finite."""
         self._on_before_step = run.events.listeners("on_before_optimizer_step")
         self.handles = [
             LoopOptimizer(
@@ -60,10 +63,17 @@ class ManualOptimization:
         if self._missing:
             self._missing = False
             self._say_missing()
-        finite = bool(self._run.hooks.unscale_gradients([optimizer]))
+        finite = self._unscale(optimizer)
+        del self._finite[id(optimizer)]
         for listener in self._on_before_step:
             listener(optimizer)
         return finite
+
+    def _unscale(self, optimizer: Optimizer) -> bool:
+        """Unscale once before a step, and tell whether all gradients are finite."""
+        if id(optimizer) not in self._finite:
+            self._finite[id(optimizer)] = bool(self._run.hooks.unscale_gradients([optimizer]))
+        return self._finite[id(optimizer)]
 
     def _say_missing(self) -> None:
         """Say that no backward that plugins took part in came before a step."""
@@ -120,6 +130,8 @@ class ManualOptimization:
         trainer, wrapped = self._run.trainer, self._run.wrapped
         value = trainer.gradient_clip_val if value is None else value
         if value and wrapped is not None:
+            if self._by_hand and self._scales:  # else the loop has done it
+                self._unscale(_raw(optimizer))
             algorithm = algorithm or trainer.gradient_clip_algorithm
             self._run.hooks.clip_gradients(wrapped.module, _raw(optimizer), value, algorithm)
 

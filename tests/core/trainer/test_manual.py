@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.nets import Net, loader, quiet_trainer
 
+from builtin_plugins.fp16_mixed.precision import Float16MixedPrecision
 from core import Module
 from core.errors import InterlockError
 
@@ -70,6 +71,34 @@ def test_manual_steps_are_skipped_when_scaled_gradients_overflow():
     assert trainer.skipped_steps == 2
     for name, value in module.state_dict().items():
         torch.testing.assert_close(value, before[name])
+
+
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_clipping_by_hand_is_of_true_gradients(algorithm):
+    """With loss scaling clip_gradients unscales first, once: clipped steps are those in float32, within 1e-3."""
+
+    class Clips(Gan):
+        def training_step(self, batch, batch_idx):
+            for optimizer, (_, loss) in zip(self.optimizers(), self.losses(batch / 8), strict=True):
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                self.clip_gradients(optimizer, 1e-2, algorithm)
+                optimizer.step()
+
+        def on_before_optimizer_step(self, optimizer):
+            gradients = torch.cat([p.grad.flatten() for group in optimizer.param_groups for p in group["params"]])
+            self.seen.append(float(gradients.norm() if algorithm == "norm" else gradients.abs().max()))
+
+    found = []
+    for precision in ("32-true", Float16MixedPrecision(init_scale=1024.0)):
+        module = Clips()
+        trainer = quiet_trainer(precision=precision)
+        trainer.fit(module, loader(3))
+        assert (trainer.global_step, trainer.skipped_steps) == (6, 0)
+        assert module.seen == pytest.approx([1e-2] * 6, rel=1e-3)
+        found.append(module.state_dict())
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("setting", "value"), [("accumulate_grad_batches", 2), ("gradient_clip_val", 1.0)])
