@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from core.declarations import KINDS
-from core.errors import PluginUnavailable
+from core.errors import InterlockError, PluginUnavailable
 from core.registry import get_registry
 from core.trainer import Trainer
 
@@ -35,6 +35,9 @@ class CLI:
         args: the words after the program's name; by default those it was called with.
         run: False only builds :attr:`trainer`, :attr:`model` and :attr:`datamodule`, without a command.
         trainer_defaults: defaults of ``--trainer.*`` in place of the Trainer's own.
+        subclasses: let ``--model CLASS`` and ``--data CLASS`` name the class: the given one or a subclass.
+
+    Values that the Trainer refuses end the program as an unknown option does, with status 2.
 
     Raises:
         PluginUnavailable: without jsonargparse.
@@ -47,12 +50,16 @@ class CLI:
         args: Sequence[str] | None = None,
         run: bool = True,
         trainer_defaults: dict[str, Any] | None = None,
+        subclasses: bool = False,
     ) -> None:
         self._module_class, self._datamodule_class = module_class, datamodule_class
-        self._defaults = trainer_defaults or {}
+        self._defaults, self._subclasses = trainer_defaults or {}, subclasses
         parser = _with_commands(self._options) if run else self._options()
         self.config = parser.parse_args(None if args is None else list(args))
-        made = _instantiate(parser, self.config)
+        try:
+            made = _instantiate(parser, self.config)
+        except InterlockError as error:
+            parser.error(str(error))
         made = made[self.config.subcommand] if run else made
         self.trainer: Trainer = made.trainer
         self.model: nn.Module = made.model
@@ -65,12 +72,22 @@ class CLI:
         parser.add_argument("--config", action="config", help="a YAML file with any of these")
         parser.add_class_arguments(Trainer, "trainer", skip={"past"}, instantiate=True)
         parser.set_defaults({f"trainer.{name}": value for name, value in self._defaults.items()})
-        parser.add_class_arguments(self._module_class, "model")
+        add = parser.add_subclass_arguments if self._subclasses else parser.add_class_arguments
+        required = {"required": True} if self._subclasses else {}
+        add(self._module_class, "model", **required)
         if self._datamodule_class is not None:
-            parser.add_class_arguments(self._datamodule_class, "data")
+            add(self._datamodule_class, "data", **required)
         parser.add_argument("--ckpt_path", type=str, default=None, help='a checkpoint, or "best" or "last"')
+        self.add_arguments_to_parser(parser)
         _name_choices(parser)
         return parser
+
+    def add_arguments_to_parser(self, parser: Any) -> None:
+        """Override it to add options, or to let one follow from another with ``parser.link_arguments``.
+
+        Args:
+            parser: jsonargparse's; what it reads is in :attr:`config`.
+        """
 
     def _run(self, command: str, ckpt_path: str | None) -> None:
         getattr(self.trainer, command)(self.model, datamodule=self.datamodule, ckpt_path=ckpt_path)

@@ -108,3 +108,61 @@ def test_a_wrong_option_ends_with_status_2(tmp_path):
     )
     assert ended.returncode == 2
     assert "max_epohs" in ended.stderr
+
+
+class Wide(Net):
+    """A net of another width.
+
+    Args:
+        factor: how much wider.
+        width: outputs of the layer.
+    """
+
+    def __init__(self, factor: int = 2, width: int = 4) -> None:
+        super().__init__(factor * width)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--trainer.strategy=ddp_shared", "unknown strategy 'ddp_shared'; did you mean 'ddp_sharded'"),
+        ("--trainer.max_epochs=-7", "max_epochs=-7 must be at least -1"),
+        ("--trainer.max_epochs=many", "trainer.max_epochs"),
+        ("--model.width=wide", "model.width"),
+    ],
+)
+def test_a_wrong_value_ends_with_status_2(capsys, option, words):
+    """What jsonargparse refuses and what the Trainer refuses end alike: usage, the reason, status 2, no traceback."""
+    with pytest.raises(SystemExit) as end:
+        CLI(Net, Data, ["fit", *QUIET, option])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_the_command_line_can_name_the_class(tmp_path):
+    """With subclasses=True, options and config files name a subclass of the module, with its arguments."""
+    config = tmp_path / "config.yaml"
+    config.write_text(f"model:\n  class_path: {__name__}.Wide\n  init_args:\n    factor: 3\n")
+    for options in ([f"--config={config}"], [f"--model={__name__}.Wide", "--model.factor=3"]):
+        cli = CLI(Net, Data, [*QUIET, *options, f"--data={__name__}.Data"], run=False, subclasses=True)
+        assert type(cli.model) is Wide
+        assert cli.model.layer.out_features == 12
+
+
+def test_options_can_follow_from_each_other(tmp_path):
+    """A CLI of one's own links the module's argument to the data module's and adds an option; YAML makes callbacks."""
+
+    class Linked(CLI):
+        def add_arguments_to_parser(self, parser):
+            parser.link_arguments("data.batch_size", "model.width")
+            parser.add_argument("--note", default="none")
+
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "trainer:\n  callbacks:\n  - class_path: core.callbacks.EarlyStopping\n    init_args: {monitor: val_loss}\n"
+    )
+    cli = Linked(Net, Data, [*QUIET, f"--config={config}", "--data.batch_size=3", "--note=here"], run=False)
+    assert (cli.model.layer.out_features, cli.config.note) == (3, "here")
+    assert [callback.monitor for callback in cli.trainer.early_stopping_callbacks] == ["val_loss"]
