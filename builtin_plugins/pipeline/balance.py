@@ -110,6 +110,9 @@ def times(layers: Sequence[nn.Module], example: object, device: torch.device) ->
     Copies of the layers run, so that nothing of theirs changes; nor do random numbers.
     """
     value = check_example(example).detach().to(device)
+    if value.is_floating_point():  # a precision may have brought the layers to another format
+        formats = (p.dtype for layer in layers for p in layer.parameters() if p.is_floating_point())
+        value = value.to(next(formats, value.dtype))
     costs = []
     with torch.random.fork_rng(), torch.enable_grad():
         for layer in layers:

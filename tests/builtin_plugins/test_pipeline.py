@@ -1,5 +1,6 @@
 """How a sequential is cut and stood in for, and what the pipeline strategy refuses before any process starts."""
 
+import copy
 import time
 from itertools import combinations, pairwise
 
@@ -75,6 +76,7 @@ def test_balance_by_time_leaves_no_trace():
     before = {name: value.clone() for name, value in layers.state_dict().items()}
     state = torch.get_rng_state()
     assert infer("time", 2, layers, torch.ones(3, 4), CPU) == (3, 1)
+    assert infer("time", 2, copy.deepcopy(layers).double(), torch.ones(3, 4), CPU) == (3, 1)
     assert all(torch.equal(value, before[name]) for name, value in layers.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert all(parameter.grad is None for parameter in layers.parameters())

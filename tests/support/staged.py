@@ -209,11 +209,11 @@ TRAINED = {
     "clipped": Run(Case("adamw", accumulate=3, clip=0.2), {"stages": 4, "balance": [1, 2, 2, 2]}),
     "two pipelines": Run(Case("two", accumulate=3, clip=0.1), {"stages": 2, "micro_batches": 2}),
     "by value": Run(Case("two", accumulate=2, clip=0.01, algorithm="value"), {"balance": [3, 4], "micro_batches": 3}),
-    "double": Run(Case("sgd", precision="64-true"), {"stages": 2}),
+    "double": Run(Case("sgd", precision="64-true"), {"stages": 2, "balance": "time"}),
     "bfloat16": Run(Case("sgd", precision="bf16-mixed", epochs=1), {"stages": 2}),
     "in flight": Run(Case("sgd", batches=1, epochs=1), {"balance": [3, 2, 1, 1], "micro_batches": 4}, "flight"),
 }
-"""On four ranks, a batch of 8 each time over all pipelines."""
+"""On four ranks, a batch of 8 each time over all pipelines; the stages of one are measured."""
 PARTED = {
     "clipped": Run(Case("adamw", accumulate=3, clip=0.2), {}, "parts"),
     "by value": Run(Case("two", accumulate=2, clip=0.01, algorithm="value"), {}, "parts"),
@@ -317,7 +317,9 @@ class Job(NamedTuple):
 
     def module(self, kind: str, model: str) -> Module:
         """Return the model that is trained."""
-        return Parted(kind, model) if self.strategy == "rpc" else Staged(kind, model)
+        module = Parted(kind, model) if self.strategy == "rpc" else Staged(kind, model)
+        module.example_input_array = torch.ones(4, 6)
+        return module
 
     def unbroken(self, options: dict[str, Any], ckpt_path: Path | None = None) -> None:
         """Train with dropout, save on the way, and leave the losses; with ``ckpt_path``, go on from there."""
