@@ -37,12 +37,23 @@ def test_two_nodes_train_to_the_reference(slurm, tmp_path, reference, end_of, st
     assert re.search(r"started by SLURM job \d+ \(SLURM_NTASKS=2, SLURM_NNODES=2\)", end["plan"])
 
 
-def test_a_wrong_number_of_tasks_is_refused_with_both_numbers(slurm, tmp_path):
-    """Two tasks for devices=2 x num_nodes=2 end at construction, naming the variable and both numbers."""
-    done = srun(slurm, tmp_path, "--devices=2")
+@pytest.mark.parametrize(
+    ("options", "tasks", "numbers"),
+    [
+        (["--devices=2"], 1, ("SLURM_NTASKS=2", "devices=2 x num_nodes=2 makes 4 processes")),
+        (
+            ["--strategy=ddp2", "--devices=2"],
+            2,
+            ("SLURM_NTASKS=4", "num_nodes=2 with one process on each, as ddp2 has it, makes 2 processes"),
+        ),
+    ],
+    ids=["too few", "too many"],
+)
+def test_a_wrong_number_of_tasks_is_refused_with_both_numbers(slurm, tmp_path, options, tasks, numbers):
+    """Another number of tasks than the strategy has processes ends at construction, with the variable and both."""
+    done = srun(slurm, tmp_path, *options, tasks=tasks)
     assert done.returncode != 0
-    assert "SLURM_NTASKS=2" in done.stderr
-    assert "makes 4 processes" in done.stderr
+    assert all(number in done.stderr for number in numbers), done.stderr
 
 
 def test_a_shell_in_an_allocation_is_told_apart(slurm, tmp_path):
