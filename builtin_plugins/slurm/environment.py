@@ -16,15 +16,16 @@ SECONDS = 10.0
 FIRST_PORT, PORTS = 15000, 10000
 BATCH_STEPS = ("batch", "interactive", "extern", "4294967291", "4294967290", "4294967292")
 """Steps that are no srun of the user's, by their names and by SLURM's numbers for them."""
-INTERACTIVE = ("bash", "interactive")
-"""Names of jobs that are a person's shell: what runs there was typed, not started once per task."""
+SHELLS = ("bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh")
+INTERACTIVE = (*SHELLS, "interactive")
+"""Names of jobs that began with a person's shell; salloc calls its own ``interactive``, whatever srun starts in it."""
 
 
 def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
     """Return SLURM if this process is one of the tasks of a step with several or of a batch job's srun.
 
-    A shell in an allocation sees the job's variables too, but no task was started for it: SLURM_PROCID is missing,
-    or the job has the name of a shell.
+    A shell in an allocation sees the job's variables too, but no task was started for it: SLURM_PROCID is missing, or
+    the job's first step is the shell itself. What srun starts from there has the job's name too.
 
     Raises:
         InvalidArgument: when a variable does not hold a whole number, or two contradict each other.
@@ -32,7 +33,7 @@ def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
     job = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID")
     if job is None:
         return None
-    shell = env.get("SLURM_JOB_NAME") in INTERACTIVE
+    shell = _is_shell(env)
     if shell or "SLURM_PROCID" not in env or env.get("SLURM_STEP_ID", BATCH_STEPS[0]) in BATCH_STEPS:
         what = "a shell" if shell else "the batch script"
         return LaunchEnvironment("none", f"in {what} of SLURM job {job}; srun starts one process per task")
@@ -56,6 +57,15 @@ def detect(env: Mapping[str, str]) -> LaunchEnvironment | None:
     tokens = ("launched.external", "launched.slurm")
     requeue = ("scontrol", "requeue", job)
     return LaunchEnvironment("slurm", reason, ranks, _address(env), _port(env, job), tokens, requeue, job)
+
+
+def _is_shell(env: Mapping[str, str]) -> bool:
+    """Tell whether this was typed in a shell that is a task: the only one, or of several the one with a terminal."""
+    name = env.get("SLURM_JOB_NAME")
+    if name not in INTERACTIVE or "SLURM_PROCID" not in env:
+        return name in INTERACTIVE
+    alone = env.get("SLURM_STEP_NUM_TASKS", env.get("SLURM_NTASKS", "1")) == "1"
+    return alone or (name in SHELLS and "SLURM_PTY_PORT" in env and env.get("SLURM_STEP_ID") == "0")
 
 
 def _address(env: Mapping[str, str]) -> str:

@@ -144,8 +144,9 @@ def test_hosts_beyond_the_processes_of_lsf():
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({**SLURM, "SLURM_JOB_NAME": "bash"}, "in a shell of SLURM job 1234"),
-        ({**SLURM, "SLURM_JOB_NAME": "interactive"}, "in a shell of SLURM job 1234"),
+        ({**SLURM, "SLURM_JOB_NAME": "bash", "SLURM_PTY_PORT": "4242"}, "in a shell of SLURM job 1234"),
+        ({**SLURM, "SLURM_JOB_NAME": "zsh", "SLURM_STEP_NUM_TASKS": "1"}, "in a shell of SLURM job 1234"),
+        ({"SLURM_JOB_ID": "1234", "SLURM_JOB_NAME": "interactive"}, "in a shell of SLURM job 1234"),
         ({**SLURM, "SLURM_STEP_ID": "batch"}, "in the batch script of SLURM job 1234"),
         ({**SLURM, "SLURM_STEP_ID": "4294967290"}, "in the batch script of SLURM job 1234"),
         ({"KUBERNETES_PORT": "tcp://", "PET_NNODES": "2"}, r"in a pod of a Kubeflow job \(PET_NNODES=2\); torchrun"),
@@ -156,6 +157,21 @@ def test_around_but_not_the_start_of_this_process(variables, reason):
     found = detect_environment(variables)
     assert (found.name, found.ranks, found.tokens) == ("none", None, ())
     assert found.reason.startswith(reason.replace("\\", ""))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"SLURM_JOB_NAME": "interactive"},
+        {"SLURM_JOB_NAME": "interactive", "SLURM_PTY_PORT": "4242"},
+        {"SLURM_JOB_NAME": "bash", "SLURM_PTY_PORT": "4242", "SLURM_STEP_ID": "1"},
+        {"SLURM_JOB_NAME": "python", "SLURM_PTY_PORT": "4242"},
+    ],
+)
+def test_srun_from_a_shell_starts_tasks(names):
+    """What srun starts from a shell in an allocation are tasks, although the job has the shell's name."""
+    found = detect_environment({**SLURM, **names})
+    assert (found.name, found.ranks) == ("slurm", RANKS["slurm"])
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)

@@ -13,9 +13,9 @@ JOB = Path(__file__).with_name("train_job.py")
 pytestmark = pytest.mark.processes
 
 
-def srun(slurm, folder, *options, tasks=1):
-    """Run the job with one srun over two nodes."""
-    command = ["srun", "-N2", f"--ntasks-per-node={tasks}", sys.executable, JOB, folder, *options]
+def srun(slurm, folder, *options, tasks=1, inside=()):
+    """Run the job with one srun over two nodes, which may be inside an allocation."""
+    command = [*inside, "srun", "-N2", f"--ntasks-per-node={tasks}", sys.executable, JOB, folder, *options]
     return subprocess.run(command, env=slurm, capture_output=True, text=True, timeout=110)
 
 
@@ -35,6 +35,13 @@ def test_two_nodes_train_to_the_reference(slurm, tmp_path, reference, end_of, st
     end = end_of(tmp_path)
     assert_same(end, reference)
     assert re.search(r"started by SLURM job \d+ \(SLURM_NTASKS=2, SLURM_NNODES=2\)", end["plan"])
+
+
+def test_srun_in_an_interactive_allocation(slurm, tmp_path, reference, end_of):
+    """srun in the shell that salloc gives starts tasks that train together, although the job is called interactive."""
+    done = srun(slurm, tmp_path, inside=("salloc", "-N2"))
+    assert done.returncode == 0, done.stderr
+    assert_same(end_of(tmp_path), reference)
 
 
 @pytest.mark.parametrize(
