@@ -13,6 +13,10 @@ from importlib.util import find_spec
 from core import metadata
 from core.declarations import AcceleratorDeclaration, Availability, Declaration, Package
 from core.discovery import OWN_DISTRIBUTION, PhaseError, load_object
+from core.wording import printable, shown, told
+
+MOST_DEVICES = 2**31
+"""A probe that counts more devices than this has miscounted."""
 
 installed_version = cache(metadata.installed_version)
 """The installed version of a distribution, or None; looked up once per process."""
@@ -84,16 +88,18 @@ def run_probe(reference: str) -> Availability:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Availability(0, f"its probe failed: {type(error).__name__}: {error}")
-    if not isinstance(answer, Availability) or not _is_count(answer.count):
-        return Availability(0, f"its probe is broken: it returned {answer!r}, not an Availability with a count")
+        return Availability(0, f"its probe failed: {told(error)}")
+    if not (isinstance(answer, Availability) and _is_count(answer.count) and isinstance(answer.reason, str)):
+        wanted = "an Availability with a count and a reason in words"
+        return Availability(0, f"its probe is broken: it returned {shown(answer)}, not {wanted}")
+    answer = answer._replace(reason=printable(answer.reason))
     if answer.count is None and answer.reason:
         return Availability(0, answer.reason)  # a reason why there is none, whatever the default count says
     return answer
 
 
 def _is_count(count: object) -> bool:
-    return count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 0)
+    return count is None or (isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MOST_DEVICES)
 
 
 def reasons_against(declaration: Declaration) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from core.errors import InvalidDeclaration, OtherAPI
 from core.hooktable import may_wrap
 from core.vocabulary import ASKED, is_known, nearest_token
+from core.wording import is_printable, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from 3.11 on
@@ -149,18 +150,23 @@ class Declaration:
             if problems:
                 raise OtherAPI(api, "; ".join(problems))
         if problems:
-            raise InvalidDeclaration(f"{cls.__name__} {given.get('name')!r}", [*problems, LATER])
+            raise InvalidDeclaration(f"{cls.__name__} {shown(given.get('name'))}", [*problems, LATER])
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         # a declaration for another API is refused for that reason, not judged by this one's rules
         problems = list(self._problems()) if self.api == API or not _is_whole(self.api) else []
         if problems:
-            raise InvalidDeclaration(f"{self.kind} {self.name!r}", problems)
+            raise InvalidDeclaration(f"{self.kind} {shown(self.name)}", problems)
         object.__setattr__(self, "provided", frozenset(self.provides))
 
     def _problems(self) -> list[str]:
-        return _form_problems(self) or _token_problems(self) + _package_problems(self.packages) + _wrap_problems(self)
+        return _form_problems(self) or [
+            *_token_problems(self),
+            *_package_problems(self.packages),
+            *_wrap_problems(self),
+            *_option_problems(self.options),
+        ]
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
@@ -176,15 +182,15 @@ def _form_problems(declaration: Declaration) -> list[str]:
     aliases = () if problems else declaration.aliases
     for label, text in [("name", declaration.name), *(("alias", alias) for alias in aliases)]:
         if not isinstance(text, str) or not _NAME.match(text):
-            problems.append(f"{label} {text!r} must be lower-case letters, digits, '_', '.' or '-'")
+            problems.append(f"{label} {shown(text)} must be lower-case letters, digits, '_', '.' or '-'")
         elif text == "auto":
             problems.append(f"{label} 'auto' is taken: it asks for a choice")
     summary = declaration.summary
-    if not isinstance(summary, str) or not summary.strip() or "\n" in summary:
+    if not isinstance(summary, str) or not summary.strip() or "\n" in summary or not is_printable(summary):
         problems.append("summary must be one line of text")
     for label, number in [("api", declaration.api), ("preference", declaration.preference)]:
         if not _is_whole(number):
-            problems.append(f"{label} must be a whole number, not {number!r}")
+            problems.append(f"{label} must be a whole number, not {shown(number)}")
     return problems + _reference_problems("implementation", declaration.implementation)
 
 
@@ -213,7 +219,8 @@ def _is_whole(number: object) -> bool:
 
 
 def _package_problems(packages: Sequence[Package]) -> list[str]:
-    return [
+    nameless = ["a package has no name"] if any(not package.name.strip() for package in packages) else []
+    return nameless + [
         f"package {package.name!r}: versions {package.versions!r} must be written as in a requirement, like '>=1.2'"
         for package in packages
         if package.versions and not all(_SPECIFIER.match(part) for part in package.versions.split(","))
@@ -222,7 +229,7 @@ def _package_problems(packages: Sequence[Package]) -> list[str]:
 
 def _reference_problems(label: str, text: str) -> list[str]:
     good = isinstance(text, str) and _REFERENCE.match(text)
-    return [] if good else [f"{label} {text!r} must have the form 'module:Name'"]
+    return [] if good else [f"{label} {shown(text)} must have the form 'module:Name'"]
 
 
 def _wrap_problems(declaration: Declaration) -> list[str]:
@@ -251,13 +258,27 @@ def _type_problems(declaration: Declaration) -> list[str]:
     for name, entry in _ENTRY_TYPES.items():
         value = getattr(declaration, name)
         if not isinstance(value, tuple) or not all(_is_entry(item, entry) for item in value):
-            problems.append(f"{name} must be a tuple of {entry.__name__}, not {value!r}")
+            problems.append(f"{name} must be a tuple of {entry.__name__}, not {shown(value)}")
+        elif not all(is_printable(str(text)) for item in value for text in _texts(item)):
+            problems.append(f"{name} holds a character that cannot be printed: {shown(value)}")
     return problems
 
 
 def _is_entry(item: object, entry: type[Any]) -> bool:
-    texts = item[:2] if isinstance(item, Need | Exclude | Package) else ()  # two strings in each
-    return isinstance(item, entry) and all(isinstance(text, str) for text in texts)
+    return isinstance(item, entry) and all(isinstance(text, str) for text in _texts(item))
+
+
+def _texts(item: object) -> tuple[object, ...]:
+    """Return what has to be text in an entry: all of it, but for an option's default."""
+    if isinstance(item, Option):
+        return item.name, item.meaning
+    return tuple(item) if isinstance(item, tuple) else (item,)
+
+
+def _option_problems(options: Sequence[Option]) -> list[str]:
+    names = [option.name for option in options]
+    problems = [f"option {name!r} must be the name of a keyword" for name in names if not name.isidentifier()]
+    return problems + [f"option {name!r} is declared twice" for name in {*names} if names.count(name) > 1]
 
 
 @dataclass(frozen=True)

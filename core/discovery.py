@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import NamedTuple
 
@@ -31,8 +31,9 @@ from core.declarations import (
     StrategyDeclaration,
 )
 from core.errors import InvalidArgument, InvalidDeclaration, OtherAPI
-from core.metadata import normalize, read_points
+from core.metadata import Point, normalize, read_points
 from core.spellings import fold
+from core.wording import printable, shown, told
 
 OWN_DISTRIBUTION = "interlock"
 GROUPS: Mapping[str, Kind] = {
@@ -107,12 +108,17 @@ def scan_with_notes() -> Scan:
         InvalidArgument: when ``INTERLOCK_PLUGINS`` has a value that means nothing.
     """
     points, notes = read_points(GROUPS)
-    found = [Found(GROUPS[p.group], p.name, p.value, p.distribution, p.version) for p in points]
+    found = [_found(point) for point in points]
     found.sort(key=lambda f: (ALL_KINDS.index(f.kind), f.name, f.distribution))
     if not any(item.builtin for item in found):
         notes.append(f"{OWN_DISTRIBUTION} itself is not installed, only on the path, so its own plugins are missing")
     off = _turned_off(found, notes)
     return Scan(tuple(map(_read, _without_twins(f for f in found if f not in off))), tuple(notes), tuple(off))
+
+
+def _found(point: Point) -> Found:
+    name, value, distribution, version = map(printable, point[1:])
+    return Found(GROUPS[point.group], name, value, distribution, version)
 
 
 def _turned_off(found: Sequence[Found], notes: list[str]) -> list[Found]:
@@ -153,6 +159,10 @@ def _read(found: Found) -> Found:
         return replace(found, declaration=_load(found))
     except PhaseError as problem:
         return replace(found, failure=Failure(problem.phase, problem.reason, problem.__cause__))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what was imported is looked at, and any of its attributes may be code
+        return replace(found, failure=Failure("declare", told(error), error))
 
 
 class PhaseError(Exception):
@@ -182,10 +192,9 @@ def load_object(reference: str, phase: str) -> object:
     except KeyboardInterrupt:
         raise
     except InvalidDeclaration as error:
-        raise PhaseError("declare", "; ".join(error.problems)) from error
+        raise PhaseError("declare", printable("; ".join(error.problems))) from error
     except BaseException as error:
-        told = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise PhaseError(phase, f"{told}; {_LATER}" if _is_from_later(error) else told) from error
+        raise PhaseError(phase, f"{told(error)}; {_LATER}" if _is_from_later(error) else told(error)) from error
     return found
 
 
@@ -193,12 +202,12 @@ def _is_from_later(error: BaseException) -> bool:
     """Tell whether a plugin asked for what a later Interlock may have: a name of the core, or a keyword of a part."""
     if isinstance(error, ImportError):
         return (error.name or "").partition(".")[0] == __name__.partition(".")[0]
-    return isinstance(error, TypeError) and _UNKNOWN_KEYWORD.match(str(error)) is not None
+    return type(error) is TypeError and _UNKNOWN_KEYWORD.match(str(error)) is not None
 
 
 def _other_api(api: int, found: Found) -> str:
     age, which = ("newer", OWN_DISTRIBUTION) if api > API else ("older", found.distribution)
-    return f"written for the {age} API {api}, this is API {API}; upgrade {which}"
+    return f"written for the {age} API {shown(api)}, this is API {API}; upgrade {which}"
 
 
 def _load(found: Found) -> Declaration:
@@ -210,12 +219,25 @@ def _load(found: Found) -> Declaration:
             raise
         raise PhaseError("api", f"{_other_api(cause.api, found)} (it {cause.reason})") from cause
     wanted = _DECLARATION_TYPES[found.kind]
-    if not isinstance(declaration, wanted):
+    # isinstance alone would believe what the object says it is
+    if not (isinstance(declaration, wanted) and issubclass(type(declaration), wanted)):
         article = "an" if found.kind == "accelerator" else "a"
         held = f"{found.value} holds a {type(declaration).__name__}"
         raise PhaseError("declare", f"{held}; {article} {wanted.__name__} belongs there")
     if declaration.api != API:
         raise PhaseError("api", _other_api(declaration.api, found))
+    declaration = _own(declaration, wanted)
     if fold(declaration.name) != fold(found.name):
         raise PhaseError("declare", f"its entry point is called {found.name!r}, its declaration {declaration.name!r}")
     return declaration
+
+
+def _own(declaration: Declaration, wanted: type[Declaration]) -> Declaration:
+    """Return the declaration made anew from its fields: one that answers alike however often it is asked.
+
+    What was imported may be of a subclass whose attributes are code, or have been changed since it checked itself.
+    """
+    try:
+        return wanted(**{each.name: getattr(declaration, each.name) for each in fields(wanted) if each.init})
+    except InvalidDeclaration as error:
+        raise PhaseError("declare", printable("; ".join(error.problems))) from error

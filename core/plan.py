@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from core.declarations import Declaration
 from core.rules import Combination, Party, party_of
+from core.wording import shown
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Plan:
                 "name": c.name,
                 "distribution": c.distribution,
                 "version": c.version,
-                "options": {key: value if _is_plain(value) else repr(value) for key, value in c.options},
+                "options": {key: value if _is_plain(value) else shown(value) for key, value in c.options},
                 "reason": c.reason,
             }
             for c in self.chosen
@@ -114,7 +115,7 @@ class Plan:
         ]
         for chosen in self.chosen:
             if chosen.options:
-                options = ", ".join(f"{key}={value!r}" for key, value in chosen.options)
+                options = ", ".join(f"{key}={shown(value)}" for key, value in chosen.options)
                 rows.append((f"  {chosen.name}", f"({options})"))
         wrapped = [f"{row.hook} ({' > '.join([*row.wrappers, row.owner])})" for row in self.hooks if row.wrappers]
         if wrapped:

@@ -18,6 +18,7 @@ from core.discovery import BLOCK_VARIABLE, OWN_DISTRIBUTION, PLUGINS_VARIABLE, P
 from core.errors import DuplicatePlugin, PluginBroken, UnknownPlugin
 from core.metadata import normalize, read_points
 from core.spellings import fold
+from core.wording import told
 
 if TYPE_CHECKING:
     from core.callbacks.base import Callback
@@ -79,7 +80,7 @@ def load_callbacks(name: str) -> list[Callback]:
     try:
         made = made() if callable(made) else made
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = told(error)
         raise PluginBroken("callback", name, distribution=where, phase="construction", reason=reason) from error
     callbacks: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
     wrong = [each for each in callbacks if not callable(getattr(each, "on_train_start", None))]

@@ -10,9 +10,13 @@ from contextlib import redirect_stdout
 from core.declarations import KINDS, Kind
 from core.registry import Registry, get_registry
 from core.vocabulary import MODULE_BRINGS, REQUEST_BRINGS
+from core.wording import printable
 
 OPEN = (*MODULE_BRINGS, *REQUEST_BRINGS)
 """Where only plugins are held against each other, what a request or a module would bring is left open."""
+
+WIDEST = 60
+"""Characters of a cell that widens its whole column: one plugin's name must not push the others from the screen."""
 
 
 def load_registry() -> Registry:
@@ -34,7 +38,8 @@ def given_names(args: argparse.Namespace) -> dict[Kind, str]:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print aligned columns; the last one is left ragged, so that long reasons do not widen every line."""
-    table = [list(header), *(["-" if not cell else " ".join(cell.split()) for cell in row] for row in rows)]
+    shortened = [[*(printable(cell, WIDEST) for cell in row[:-1]), row[-1]] for row in rows]
+    table = [list(header), *(["-" if not cell else " ".join(cell.split()) for cell in row] for row in shortened)]
     widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]
     for row in table:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]

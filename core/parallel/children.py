@@ -25,6 +25,7 @@ from core.parallel.processes import GRACE, LAST_WORDS, describe_exit, end_all, w
 from core.parallel.rendezvous import SAME_CALLS, Rendezvous, set_current
 from core.parallel.stores import LOOPBACK, host_store, join_store
 from core.session import OWN_PARENT, START_FOLDER, Ranks
+from core.wording import told
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ class Children:
             self.end(str(failure), failure.rank)
             raise without_repetition(failure, self._processes)  # noqa: B904 - keeps or drops its own cause
         except BaseException as error:
-            self.end(f"rank 0 failed: {type(error).__name__}: {error}")
+            self.end(f"rank 0 failed: {told(error)}")
             raise
         finally:
             self._in_run.clear()

@@ -12,6 +12,7 @@ from torch import distributed as dist
 from core.errors import RankFailed
 from core.parallel.rendezvous import Rendezvous, current, has_current
 from core.session import Ranks, end_if_orphaned
+from core.wording import told
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def _report(error: BaseException, rendezvous: Rendezvous) -> RankFailed:
     if answers:
         return answers[0]
     _name_rank(error, ranks)
-    return RankFailed(ranks.global_rank, ranks.world_size, f"{type(error).__name__}: {error}".splitlines()[0])
+    return RankFailed(ranks.global_rank, ranks.world_size, told(error).splitlines()[0])
 
 
 def _end_with_starter(error: BaseException) -> None:
@@ -112,7 +113,7 @@ def _is_exchange_error(error: BaseException) -> bool:
     """Tell whether the error comes from torch's exchanges, which fail as an echo of a peer's end."""
     words = ("gloo", "NCCL", "onnection closed", "onnection reset", "roken pipe")
     return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+        isinstance(error, RuntimeError) and any(word in told(error) for word in words)
     )
 
 

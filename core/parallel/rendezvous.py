@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore, Store
 from core.errors import RankFailed, WaitTimeout
 from core.parallel.networks import LOOPBACK_DEVICE
 from core.session import Ranks
+from core.wording import told
 
 SAME_CALLS = "every rank has to make the same calls; look for one inside `if rank == 0` or `if trainer.is_global_zero`"
 _POLL_SECONDS = (0.001, 0.05)
@@ -107,7 +108,7 @@ class Rendezvous:
 
     def report(self, error: BaseException) -> RankFailed:
         """Tell the others that this rank failed, unless another did first; return the failure that came first."""
-        summary = f"{type(error).__name__}: {error}".splitlines()[0]
+        summary = told(error).splitlines()[0]
         text = "".join(traceback.format_exception(error))
         failure = RankFailed(self.ranks.global_rank, self.ranks.world_size, summary, text)
         try:

@@ -16,6 +16,7 @@ from core.plugins.base import Plugin
 from core.plugins.chaining import chained
 from core.plugins.contract import hook_problems
 from core.plugins.tracing import Tracer, is_wanted
+from core.wording import shown, told
 
 IMPORT = "import of the implementation"
 BUILD = "construction"
@@ -91,13 +92,13 @@ def _build(chosen: Chosen) -> Plugin:
         raise _broken(chosen, error.phase, error.reason) from error.__cause__
     if not (isinstance(implementation, type) and issubclass(implementation, Plugin)):
         reference = chosen.declaration.implementation
-        raise _broken(chosen, IMPORT, f"{reference} is {implementation!r}, not a subclass of core.plugins.Plugin")
+        raise _broken(chosen, IMPORT, f"{reference} is {shown(implementation)}, not a subclass of core.plugins.Plugin")
     try:
         return implementation(**dict(chosen.options))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: a plugin must not end the program without a word
-        raise _broken(chosen, BUILD, f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+        raise _broken(chosen, BUILD, told(error)) from error
 
 
 def _label(chosen: Chosen) -> str:
