@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torch.utils.data import DataLoader, IterableDataset
+
+from core.data.nested import map_tensors
 from core.hyperparameters import HyperparametersMixin
 
 if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Self
+
     from core.trainer import Trainer
 
 
@@ -19,6 +26,7 @@ class DataModule(HyperparametersMixin):
 
     trainer: Trainer | None = None
     prepare_data_per_node = True
+    """False: prepare data once in all, for nodes that share their files."""
 
     def prepare_data(self) -> None:
         """Download and write: called in one process per node, so set no attributes here."""
@@ -29,6 +37,41 @@ class DataModule(HyperparametersMixin):
     def teardown(self, stage: str) -> None:
         """Clean up: called in every process at the end of a stage."""
 
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch before it moves."""
+        return batch
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Move a batch; override it for types that torch does not know."""
+        return map_tensors(batch, lambda tensor: tensor.to(device))
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the device."""
+        return batch
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train_dataset: Any = None,
+        val_dataset: Any = None,
+        test_dataset: Any = None,
+        predict_dataset: Any = None,
+        batch_size: int = 1,
+        num_workers: int = 0,
+        **datamodule_kwargs: Any,
+    ) -> Self:
+        """Make a data module that reads datasets: one for each purpose, or a list of them for evaluation.
+
+        The training loader shuffles, unless its dataset is iterable.
+        """
+        made = cls(**datamodule_kwargs)
+        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
+        for what, dataset in given.items():
+            if dataset is not None:
+                # a partial, for the data module travels to spawned processes
+                setattr(made, f"{what}_dataloader", partial(_loader, dataset, batch_size, num_workers, what == "train"))
+        return made
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in plain types and tensors."""
         return {}
@@ -38,3 +81,10 @@ class DataModule(HyperparametersMixin):
 
     def on_exception(self, exception: BaseException) -> None:
         """The run was broken off by ``exception``."""
+
+
+def _loader(dataset: Any, batch_size: int, num_workers: int, shuffle: bool) -> Any:
+    if isinstance(dataset, list | tuple):
+        return [_loader(each, batch_size, num_workers, shuffle) for each in dataset]
+    shuffle = shuffle and not isinstance(dataset, IterableDataset)
+    return DataLoader(dataset, batch_size, shuffle=shuffle, num_workers=num_workers)

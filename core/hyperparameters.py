@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from argparse import Namespace
 from collections.abc import Mapping
 from enum import Enum
 from types import FrameType
@@ -58,6 +59,8 @@ class HyperparametersMixin:
 
     _hparams: AttributeDict
     _log_hparams: bool
+    _hparams_name: str | None = None
+    """The argument of ``__init__`` that held all of them, if one did."""
 
     @property
     def hparams(self) -> AttributeDict:
@@ -72,17 +75,20 @@ class HyperparametersMixin:
         """Keep the arguments of ``__init__``; call it there.
 
         Args:
-            names: only these, or one mapping of values to keep instead.
+            names: only these, or one mapping or Namespace of values to keep instead.
             ignore: all but these.
             logger: hand them to the loggers at the start of a run.
         """
         self.__dict__["_log_hparams"] = logger
-        if len(names) == 1 and isinstance(names[0], Mapping):
-            self.hparams.update(names[0])
-            return
         left_out = {ignore} if isinstance(ignore, str) else set(ignore)
         frame = inspect.currentframe()
         values = _init_arguments(frame.f_back if frame else None, self)
+        if len(names) == 1 and isinstance(names[0], Mapping | Namespace):
+            kept = vars(names[0]) if isinstance(names[0], Namespace) else names[0]
+            self.hparams.update({k: v for k, v in kept.items() if k not in left_out})
+            # so that a checkpoint knows which argument to make the module with
+            self.__dict__["_hparams_name"] = next((name for name, value in values.items() if value is names[0]), None)
+            return
         wanted = set(names) if names else set(values)
         self.hparams.update({k: v for k, v in values.items() if k in wanted - left_out})
 

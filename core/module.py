@@ -15,6 +15,7 @@ from core.errors import InterlockError
 from core.hyperparameters import HyperparametersMixin
 from core.loops.manual import ManualOptimization
 from core.metrics.recording import record
+from core.module_hooks import ModuleHooks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from core.trainer import Trainer
 
 
-class Module(HyperparametersMixin, nn.Module):
+class Module(ModuleHooks, HyperparametersMixin, nn.Module):
     """An ``nn.Module`` that the Trainer can run.
 
     Write ``training_step(batch, batch_idx)`` and ``configure_optimizers()``; add ``validation_step`` and any
@@ -148,30 +149,56 @@ class Module(HyperparametersMixin, nn.Module):
             name, value, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist, batch_size, add_dataloader_idx
         )
 
-    def log_dict(self, dictionary: Mapping[str, Any], **how: Any) -> None:
-        """Log several numbers with the same keywords as :meth:`log`."""
+    def log_dict(
+        self,
+        dictionary: Mapping[str, Any],
+        prog_bar: bool = False,
+        logger: bool = True,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: str | Callable[..., Any] = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
+        """Log several numbers, each as :meth:`log` does with these arguments."""
         for name, value in dictionary.items():
-            self.log(name, value, **how)
+            self.log(
+                name,
+                value,
+                prog_bar,
+                logger,
+                on_step,
+                on_epoch,
+                reduce_fx,
+                sync_dist=sync_dist,
+                add_dataloader_idx=add_dataloader_idx,
+                batch_size=batch_size,
+                rank_zero_only=rank_zero_only,
+            )
 
     def print(self, *values: object, **how: Any) -> None:
         """Print on rank 0 only."""
         if self.global_rank == 0:
             print(*values, **how)
 
-    def all_gather(self, data: Any) -> Any:
-        """Return the tensors of every rank, stacked along a new first dimension of size ``world_size``."""
-        from core.data.nested import map_tensors
+    def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Return the tensors of every rank, stacked along a new first dimension; with one rank ``data`` as it is.
 
+        Args:
+            data: a tensor or a number, or a collection of them, of the same shapes on every rank.
+            group: None, for all ranks.
+            sync_grads: let gradients flow back to the rank that each part came from.
+        """
+        from core.metrics.gathering import gather_tensors
+
+        if group is not None:
+            raise InterlockError("all_gather brings together what all ranks have; it takes no group")
         run = self.trainer._run
-        if run is None or run.ranks.world_size == 1:
-            return map_tensors(data, lambda tensor: tensor.unsqueeze(0))
-
-        def gather(tensor: Tensor) -> Tensor:
-            table = torch.zeros(run.ranks.world_size, *tensor.shape, dtype=tensor.dtype, device=run.device)
-            table[run.ranks.global_rank] = tensor.detach()
-            return run.hooks.reduce(table, "sum")  # type: ignore[no-any-return]
-
-        return map_tensors(data, gather)
+        return data if run is None else gather_tensors(run, data, sync_grads)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Move a batch; override it for types that torch does not know."""

@@ -17,7 +17,7 @@ PAST_ARGUMENTS = {
     "checkpoint_callback": "enable_checkpointing={value}",
     "distributed_backend": "strategy={value}",
     "enable_pl_optimizer": "nothing: it is gone",
-    "flush_logs_every_n_steps": "logger=CSVLogger(..., flush_every={value})",
+    "flush_logs_every_n_steps": "logger=CSVLogger(..., flush_logs_every_n_steps={value})",
     "gpus": 'accelerator="cuda", devices={value}',
     "ipus": "an accelerator plugin for that hardware",
     "log_gpu_memory": "callbacks=[DeviceStatsMonitor()]",

@@ -61,6 +61,9 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
     hyperparameters = getattr(run.module, "hparams", None)
     if hyperparameters:
         checkpoint["hyper_parameters"], changes = simplified(hyperparameters)
+        name = getattr(run.module, "_hparams_name", None)
+        if name is not None:
+            checkpoint["hparams_name"] = name
         for line in changes if run.is_rank_zero else ():
             trainer.warn(f"hyperparameter {line} in checkpoints")
     if not weights_only:

@@ -9,6 +9,7 @@ from torch import nn
 
 from core.checkpoint.read import read_checkpoint
 from core.errors import CheckpointError
+from core.hyperparameters import AttributeDict
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -18,7 +19,12 @@ def make_module(cls: type[M], path: str, weights_only: bool, strict: bool | None
     checkpoint = read_checkpoint(path, weights_only)
     if "state_dict" not in checkpoint:
         raise CheckpointError(f"checkpoint {path!r} holds no weights: there is no 'state_dict' in it")
-    module = _make(cls, path, {**checkpoint.get("hyper_parameters", {}), **given})
+    values: dict[str, Any] = AttributeDict(checkpoint.get("hyper_parameters", {}))
+    name = str(checkpoint.get("hparams_name"))
+    held = inspect.signature(cls).parameters.get(name)
+    if held is not None and held.kind is not inspect.Parameter.VAR_KEYWORD and name not in values:
+        values = {name: values}  # one argument held all of them
+    module = _make(cls, path, {**values, **given})
     on_load = getattr(module, "on_load_checkpoint", None)
     if callable(on_load):
         on_load(checkpoint)

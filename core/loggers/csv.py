@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.loggers.base import Logger
+from core.loggers.base import Logger, prefixed
 
 
 class CSVLogger(Logger):
@@ -19,7 +19,8 @@ class CSVLogger(Logger):
         name: the folder for runs of this name; "" for none.
         version: a number or a folder's name; None takes the first number that is free. Rows are added to a file
             that is there already, as when a run is resumed.
-        flush_every: rows that are held back at most.
+        prefix: put before each metric's name, with a dash.
+        flush_logs_every_n_steps: rows that are held back at most.
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class CSVLogger(Logger):
         save_dir: str | os.PathLike[str] = ".",
         name: str = "interlock_logs",
         version: int | str | None = None,
-        flush_every: int = 100,
+        prefix: str = "",
+        flush_logs_every_n_steps: int = 100,
     ) -> None:
         self._root = Path(save_dir, name)
         self._version = version
-        self._flush_every = flush_every
+        self._prefix = prefix
+        self._flush_every = flush_logs_every_n_steps
         self._rows: list[dict[str, float]] = []
 
     @property
@@ -54,9 +57,15 @@ class CSVLogger(Logger):
         return Path(self.log_dir, "metrics.csv")
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        self._rows.append({**metrics, "step": step})
+        self._rows.append({**self._named(metrics), "step": step})
         if len(self._rows) >= self._flush_every:
             self.save()
+
+    def _named(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        if not self._prefix:
+            return metrics
+        named = prefixed(self._prefix, {name: value for name, value in metrics.items() if name != "epoch"})
+        return named if "epoch" not in metrics else {**named, "epoch": metrics["epoch"]}
 
     def save(self) -> None:
         if not self._rows:

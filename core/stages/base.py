@@ -156,8 +156,10 @@ class Stage(ABC):
         return callable(own)
 
     def _prepare_data(self, run: Run) -> None:
-        """Let one process per node prepare data while the others wait."""
-        if run.ranks.local_rank == 0:
+        """Let one process per node prepare data, or one of all where the author says so, while the others wait."""
+        owners = (self.data.datamodule, self.module)
+        on_each_node = all(getattr(owner, "prepare_data_per_node", True) for owner in owners)
+        if run.ranks.local_rank == 0 and (on_each_node or run.is_rank_zero):
             run.events.fire("prepare_data")
         run.hooks.barrier("prepare_data", None)
 

@@ -46,6 +46,25 @@ def make(epochs: int, *callbacks: Callback, case: Case | None = None) -> Trainer
     )
 
 
+class Prepared(Net):
+    """Notes that it prepares data."""
+
+    def __init__(self, on_each_node: bool) -> None:
+        super().__init__()
+        self.prepare_data_per_node, self.prepared = on_each_node, 0
+
+    def prepare_data(self) -> None:
+        self.prepared += 1
+
+
+def prepared(on_each_node: bool) -> int:
+    """Return how often data was prepared here."""
+    module, trainer = Prepared(on_each_node), make(1)
+    trainer.fit(module, DataLoader(dataset(1), batch_size=GLOBAL_BATCH // 2))
+    trainer.end_run()
+    return module.prepared
+
+
 def trained(case: Case, folder: Path) -> float:
     """Train a case, saving between two epochs, and return how far from the loop by hand it ends."""
 
@@ -78,6 +97,7 @@ def main(action: str, folder: Path) -> None:
     trainer.end_run()
     found = {"losses": look.losses, "metrics": metrics, "chunks": Watched.chunks}
     if action == "train":
+        found["prepared"] = [prepared(True), prepared(False)]
         found["distances"] = {str(case): trained(case, folder) for case in CASES}
     (folder / f"{action}.{os.environ['RANK']}").write_text(json.dumps(found))
 

@@ -71,6 +71,12 @@ def test_equals_the_loop_by_hand(found):
 
 
 @pytest.mark.processes
+def test_data_is_prepared_on_each_node_or_once(found):
+    """prepare_data runs in one process of each node, or of all nodes where prepare_data_per_node is False."""
+    assert [node["prepared"] for node in found["train"]] == [[1, 1], [1, 0]]
+
+
+@pytest.mark.processes
 def test_each_node_reads_its_share(found):
     """A node reads half of the samples, and each of its replicas a quarter; all samples are evaluated once."""
     for node in found["train"]:

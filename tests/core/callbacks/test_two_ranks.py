@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.nets import loader, quiet_trainer
 from support.reference import run_script
+from two_ranks import Joint
 
 pytestmark = pytest.mark.processes
 
@@ -48,3 +50,15 @@ def test_each_rank_writes_its_predictions(ended):
     places = [place for part in parts for batch in part["indices"][0] for place in batch]
     assert sorted(places) == list(range(6))
     assert [sum(len(batch) for batch in part["predictions"][0]) for part in parts] == [3, 3]
+
+
+def test_gathered_outputs_bring_gradients_back(ended):
+    """A loss over what all_gather brought from all ranks trains as one process does on the joined batches."""
+    _, (first, second), _ = ended
+    module = Joint()
+    quiet_trainer().fit(module, loader(3, 4))
+    assert first["joint"] == second["joint"]
+    for found, expected in zip(first["joint"], module.parameters(), strict=True):
+        torch.testing.assert_close(torch.tensor(found), expected.detach(), rtol=1e-5, atol=1e-7)
+    assert first["gathered"] == [2, 2, 4]
+    assert module.shape == [4, 4]  # one rank adds no dimension

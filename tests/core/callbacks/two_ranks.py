@@ -52,6 +52,23 @@ class Net(Module):
         return torch.optim.SGD(self.parameters(), 0.05)
 
 
+class Joint(Module):
+    """Its loss looks at the outputs of all ranks, as contrastive losses do."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.layer = nn.Linear(4, 3)
+
+    def training_step(self, batch, batch_idx):
+        outputs = self.all_gather(self.layer(batch / 16), sync_grads=True).flatten(0, -2)
+        self.shape = list(self.all_gather({"batch": batch})["batch"].shape)
+        return (outputs @ outputs.T).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.05)
+
+
 def train(folder, *callbacks, **settings):
     trainer = quiet_trainer(
         strategy="ddp", devices=2, callbacks=list(callbacks), max_epochs=4, num_sanity_val_steps=0, **settings
@@ -59,6 +76,11 @@ def train(folder, *callbacks, **settings):
     module, data = Net(), loader(8)
     trainer.fit(module, data, data)
     return trainer, module
+
+
+def halves(rank):
+    """Return this rank's half of each batch of four."""
+    return [batch[2 * rank : 2 * rank + 2] for batch in loader(3, 4)]
 
 
 def sums(values):
@@ -91,6 +113,11 @@ def main(folder):
     seen["swa"] = sums(module.state_dict().values())
     trainer, module = train(folder, Timer({"seconds": 0}), log_every_n_steps=2)
     seen["timer"] = trainer.global_step
+    joint = Joint()
+    quiet_trainer(strategy="ddp", devices=2, use_distributed_sampler=False).fit(joint, halves(trainer.global_rank))
+    seen["joint"] = [value.tolist() for value in joint.parameters()]
+    seen["gathered"] = joint.shape
+    trainer = quiet_trainer(strategy="ddp", devices=2)
     trainer.callbacks = [PredictionWriter(folder / "predictions")]
     trainer.predict(module, loader(3), return_predictions=False)
     (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(seen))

@@ -60,8 +60,8 @@ def test_a_file_that_was_removed_gets_its_header_again(tmp_path):
 
 
 def test_rows_are_held_back_up_to_a_number(tmp_path):
-    """Rows reach the file when as many as flush_every are held back, and the rest at the end of the run."""
-    logger = CSVLogger(tmp_path, flush_every=2)
+    """Rows reach the file when as many as were asked for are held back, and the rest at the end of the run."""
+    logger = CSVLogger(tmp_path, flush_logs_every_n_steps=2)
     logger.log_metrics({"loss": 3.0}, step=1)
     assert not logger.path.exists()
     logger.log_metrics({"loss": 2.0}, step=2)
@@ -134,3 +134,11 @@ def test_trainer_writes_every_nth_step_and_each_validation(tmp_path):
         ("1", "12", False, True),
     ]
     assert "shown" not in rows[0]
+
+
+def test_prefix_goes_before_each_metric(tmp_path):
+    """With a prefix metrics are named by it; epoch and step stay what they are."""
+    logger = CSVLogger(tmp_path, prefix="mine")
+    logger.log_metrics({"loss": 0.5, "epoch": 0}, 1)
+    logger.save()
+    assert logger.path.read_text().split() == ["epoch,step,mine-loss", "0,1,0.5"]

@@ -1,5 +1,6 @@
 """Hyperparameters: kept from __init__, in checkpoints, and used to make the module again."""
 
+import argparse
 import dataclasses
 import enum
 import pathlib
@@ -101,3 +102,48 @@ def test_a_missing_argument_is_named(tmp_path):
         Kept.load_from_checkpoint(tmp_path / "a.ckpt")
     assert "save_hyperparameters" in str(refused.value)
     Kept.load_from_checkpoint(tmp_path / "a.ckpt", width=4)
+
+
+class Configured(Net):
+    """Takes all its settings in one argument."""
+
+    def __init__(self, settings, extra=1):
+        super().__init__(settings.width)
+        self.extra = extra
+        self.save_hyperparameters(settings, ignore="secret")
+
+
+def test_settings_in_one_argument(tmp_path):
+    """What was kept of a Namespace makes the module again, as the one argument that held it."""
+    module = Configured(argparse.Namespace(width=3, rate=0.5, secret="word"))
+    assert dict(module.hparams) == {"width": 3, "rate": 0.5}
+    trainer = quiet_trainer()
+    trainer.fit(module, loader(2, width=3))
+    trainer.save_checkpoint(tmp_path / "settings.ckpt")
+    again = Configured.load_from_checkpoint(tmp_path / "settings.ckpt", extra=7)
+    assert (again.hparams.rate, again.extra) == (0.5, 7)
+    torch.testing.assert_close(again.state_dict(), module.state_dict())
+
+
+def test_settings_in_one_argument_of_a_lightning_module(tmp_path):
+    """A checkpoint that Lightning wrote of such a module makes one of ours."""
+    pl = pytest.importorskip("lightning.pytorch", reason="the peer is not installed")
+
+    class Peer(pl.LightningModule):
+        def __init__(self, settings):
+            super().__init__()
+            self.save_hyperparameters(settings)
+            self.layer = torch.nn.Linear(settings["width"], 1)
+
+        def training_step(self, batch, batch_idx):
+            return self.layer(batch).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 1e-4)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = pl.Trainer(max_epochs=1, default_root_dir=tmp_path, enable_checkpointing=False, **quiet)
+    trainer.fit(Peer({"width": 3, "rate": 0.5}), loader(2, width=3))
+    trainer.save_checkpoint(tmp_path / "theirs.ckpt")
+    again = Configured.load_from_checkpoint(tmp_path / "theirs.ckpt")
+    assert dict(again.hparams) == {"width": 3, "rate": 0.5}

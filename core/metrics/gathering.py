@@ -1,0 +1,49 @@
+"""Bring the tensors of all ranks together, with gradients where they are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from core.data.nested import map_tensors
+
+if TYPE_CHECKING:
+    from core.loops.run import Run
+
+
+def gather_tensors(run: Run, data: Any, sync_grads: bool) -> Any:
+    """See :meth:`core.module.Module.all_gather`."""
+    if run.ranks.world_size == 1:
+        return data
+    if isinstance(data, bool | int | float):
+        data = torch.tensor(data, device=run.device)
+
+    def gather(tensor: Tensor) -> Tensor:
+        if sync_grads and tensor.requires_grad:
+            return _Gather.apply(tensor, run)  # type: ignore[no-any-return, no-untyped-call]
+        return _table(tensor.detach(), run)
+
+    return map_tensors(data, gather)
+
+
+def _table(tensor: Tensor, run: Run) -> Tensor:
+    """Return a row for each rank; it needs only the hook ``reduce``, as each rank writes its own row among zeros."""
+    table = torch.zeros(run.ranks.world_size, *tensor.shape, dtype=tensor.dtype, device=run.device)
+    table[run.ranks.global_rank] = tensor
+    return run.hooks.reduce(table, "sum")  # type: ignore[no-any-return]
+
+
+class _Gather(torch.autograd.Function):
+    """Gathers in forward; in backward each rank gets what all ranks have for its own part."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, run: Run) -> Tensor:
+        ctx.run = run
+        return _table(tensor, run)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        run = ctx.run
+        return run.hooks.reduce(gradients[0].contiguous(), "sum")[run.ranks.global_rank], None
