@@ -37,6 +37,7 @@ class Readings:
     max_epochs: int
     max_steps: int
     accumulate_grad_batches: int
+    num_sanity_val_steps: int
 
     training: bool
     validating: bool
@@ -51,6 +52,8 @@ class Readings:
         self._bar_metrics: dict[str, float] = {}
         self._logged: dict[str, float] = {}
         self._run: Run | None = None
+        self.interrupted = False
+        """Whether the newest run was broken off by Ctrl-C."""
         self.ckpt_path: str | None = None
         """The checkpoint that the newest run was given."""
 
@@ -84,9 +87,37 @@ class Readings:
 
     @property
     def num_val_batches(self) -> list[int | None]:
-        """Batches of each validation loader on this rank."""
-        evaluation = self._run.loop.evaluation if self._run and self._run.loop else None
-        return list(evaluation.totals) if evaluation else []
+        """Batches of each validation loader on this rank; empty outside ``fit`` and ``validate``."""
+        return self._evaluation_batches("validation")
+
+    @property
+    def num_sanity_val_batches(self) -> list[int | None]:
+        """Batches of each validation loader that the sanity check reads; empty outside ``fit``."""
+        most = self.num_sanity_val_steps
+        if self._run is None or self._run.loop is None:
+            return []
+        totals = self._evaluation_batches("validation")
+        return totals if most < 0 else [most if total is None else min(most, total) for total in totals]
+
+    @property
+    def num_test_batches(self) -> list[int | None]:
+        """Batches of each test loader on this rank; empty outside ``test``."""
+        return self._evaluation_batches("test")
+
+    @property
+    def num_predict_batches(self) -> list[int | None]:
+        """Batches of each loader of a prediction on this rank; empty outside ``predict``."""
+        return self._evaluation_batches("predict")
+
+    def _evaluation_batches(self, kind: str) -> list[int | None]:
+        evaluation = self._run.evaluation if self._run else None
+        return list(evaluation.totals) if evaluation is not None and evaluation.kind == kind else []
+
+    @property
+    def received_sigterm(self) -> bool:
+        """Whether the scheduler has warned that it will end the job."""
+        loop = self._run.loop if self._run else None
+        return loop is not None and (loop.limits.preempted or loop.limits.preemption.warned)
 
     @property
     def estimated_stepping_batches(self) -> float:
@@ -336,6 +367,11 @@ class Readings:
         if self.is_global_zero:
             for logger in self.loggers:
                 logger.save()
+
+    def print(self, *values: object, **how: Any) -> None:
+        """Print on rank 0 only."""
+        if self.is_global_zero:
+            print(*values, **how)
 
     def warn(self, text: str) -> None:
         """Warn the user, once per process and text."""

@@ -106,7 +106,7 @@ class Stage(ABC):
         run.ranks = ranks
         for plugin in run.plugins.values():
             plugin.ranks = ranks
-        trainer._run = run
+        trainer._run, trainer.interrupted = run, False
         status = "failed"
         with ExitStack() as stack:
             stack.enter_context(torch_settings(trainer))
@@ -121,6 +121,7 @@ class Stage(ABC):
                 result = run.hooks.conclude(StageResult(value, self._changes(run)))
                 status = "success"
             except BaseException as error:
+                trainer.interrupted = isinstance(error, KeyboardInterrupt)
                 report_failure(error)  # first, for callbacks may take their time, or wait for other ranks
                 run.events.fire("on_exception", error)
                 trainer._run = None
