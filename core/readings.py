@@ -131,7 +131,7 @@ class Readings:
     def _training_batches(self) -> int | None:
         from core.arguments import batches_within
 
-        if self._run is None:
+        if self._run is None or not self._run.data.has("train", self._run.module):
             return None
         if self._run.loop is not None:
             return self._run.loop.total
