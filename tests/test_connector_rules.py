@@ -77,11 +77,11 @@ REFUSED = {
     ),
     "C2": (lambda: plan(plugins=["ddp"]), WrongType, "plugins holds a str"),
     "C4": (lambda: plan(precision=8), UnknownPlugin, "unknown precision '8'"),
-    "C7": (lambda: plan(accelerator="cuda", precision="apex"), PluginUnavailable, "apex"),
+    "C7": (lambda: plan(accelerator="cuda", precision="apex"), PluginUnavailable, "build NVIDIA's apex"),
     "C8": (
         lambda: plan(accelerator="cuda", precision="apex", strategy="ddp_sharded", devices=2),
         InvalidCombination,
-        "excludes",
+        "excludes amp.apex",
     ),
     "C9": (lambda: quiet_trainer(precision=16).fit(Closing(), loader()), InvalidCombination, "optimizer.closure"),
     "C10": (lambda: plan(accelerator="tpu", precision="16-mixed"), InvalidCombination, "autocast.float16"),
