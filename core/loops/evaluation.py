@@ -14,7 +14,7 @@ from core.arguments import batches_within
 from core.data.sharding import set_epoch
 from core.data.stream import length_of, read
 from core.errors import InterlockError
-from core.loops.run import Run, takes_index
+from core.loops.run import Run, takes, takes_index
 from core.metrics.recording import recording
 from core.seed import get_rng_state, set_rng_state
 
@@ -47,7 +47,14 @@ class EvaluationLoop:
         name = {"validation": "limit_val_batches"}.get(kind, f"limit_{kind}_batches")
         self.totals = [batches_within(limit, length_of(loader), name) for loader in loaders]
         self.results = run.results(on_step=False, on_epoch=True, in_step=False)
-        self._own_step = takes_index(getattr(run.module, f"{kind}_step"))
+        own = getattr(run.module, f"{kind}_step")
+        if len(loaders) > 1 and takes(own, 2) and not takes(own, 3):
+            name = f"{type(run.module).__name__}.{kind}_step"
+            raise InterlockError(
+                f"{name} is to read {len(loaders)} loaders, and takes no dataloader_idx\n"
+                f"  hint: def {kind}_step(self, batch, batch_idx, dataloader_idx=0)"
+            )
+        self._own_step = takes_index(own)
         through = run.wrapped.evaluation if run.wrapped is not None else None
         self._step = run.trainer.profiler.wrap(f"{kind}_step", self._own_step if through is None else through)
         works = getattr(run.plugins["accelerator"], "inference_mode", True)

@@ -144,14 +144,17 @@ def without_wrapper(wrapped: nn.Module) -> bool:
     return type(wrapped) is StepRouter and not wrapped._forward_hooks and not wrapped._forward_pre_hooks
 
 
-def takes_index(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``step`` as a function of (batch, batch_idx), whether or not it wants the index."""
+def takes(step: Callable[..., Any], count: int) -> bool:
+    """Tell whether ``step`` can be called with so many arguments by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(step).parameters.values()
     wanted = sum(parameter.kind in kinds for parameter in parameters)
-    if wanted >= 2 or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-        return step
-    return WithoutIndex(step)
+    return wanted >= count or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+
+
+def takes_index(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``step`` as a function of (batch, batch_idx), whether or not it wants the index."""
+    return step if takes(step, 2) else WithoutIndex(step)
 
 
 class WithoutIndex:

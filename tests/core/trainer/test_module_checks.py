@@ -101,3 +101,20 @@ def test_validation_data_without_a_validation_step_are_told_and_not_read():
     assert trainer.global_step == 3
     with pytest.raises(InterlockError, match="Trains has no validation_step, which fit with val_dataloaders calls"):
         trainer.fit(Trains(), loader(3), loader(3))
+
+
+def test_a_step_for_several_loaders_takes_their_number():
+    """With two loaders a step without dataloader_idx is refused with what to write; one of the batch alone is not."""
+
+    class Plain(Net):
+        def validation_step(self, batch, batch_idx):
+            self.log("val_loss", batch.mean())
+
+    class Alone(Net):
+        def validation_step(self, batch):
+            self.log("val_loss", batch.mean())
+
+    with pytest.raises(InterlockError, match="validation_step is to read 2 loaders, and takes no dataloader_idx"):
+        quiet_trainer().validate(Plain(), [loader(1), loader(2)], verbose=False)
+    quiet_trainer().validate(Plain(), [loader(1)], verbose=False)
+    assert len(quiet_trainer().validate(Alone(), [loader(1), loader(2)], verbose=False)) == 2
