@@ -81,6 +81,8 @@ class TrainingLoop:
         run, trainer = self.run, self.run.trainer
         self.step.wrapped.train()
         trainer.results = self.results
+        self.results.reset()
+        self.results.outside_batches(True)
         run.events.fire("on_train_start")
         self.position.restore_random_state()
         with run.router.running(self.step.own_step):
@@ -96,8 +98,8 @@ class TrainingLoop:
         trainer, step = run.trainer, self.step
         log_every = trainer.log_every_n_steps
         set_epoch(self.loader, progress.epoch)
-        self.results.reset()
         run.events.fire("on_train_epoch_start")
+        self.results.outside_batches(False)
         whole, logged = True, progress.global_step - progress.global_step % log_every
         for micro in self._micro_batches():
             if not step.micro_batch(micro, progress.batch):
@@ -160,6 +162,7 @@ class TrainingLoop:
         """End an epoch; one that was broken off by a limit keeps its position and is not validated."""
         run, trainer, progress = self.run, self.run.trainer, self.progress
         progress.epoch_over = whole
+        self.results.outside_batches(True)
         self.results.meet()
         trainer.take(self.results)
         trainer.log_to_loggers(self.results.epoch_metrics(logger=True))
@@ -169,8 +172,11 @@ class TrainingLoop:
         self._step_plateaus()
         run.events.fire("on_train_epoch_end")
         # values logged by those hooks belong to the epoch that ends
+        self.results.meet()
         trainer.take(self.results)
+        trainer.log_to_loggers(self.results.epoch_metrics(logger=True, new=True))
         trainer.save_loggers()
+        self.results.reset()
         if whole:
             progress.next_epoch()
             run.data.reload(self, progress.epoch)

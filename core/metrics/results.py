@@ -41,6 +41,8 @@ class Entry:
     """An object that accumulates by itself, with ``compute`` and ``reset``."""
     total: Tensor | None = None
     weight: float = 0.0
+    met: bool = False
+    """Whether the ranks have met over it: a value that comes later stands for itself."""
 
     @property
     def step_name(self) -> str:
@@ -54,6 +56,8 @@ class Entry:
 
     def add(self, value: Tensor | float, batch_size: int) -> None:
         """Take one value of the epoch; means are weighted by ``batch_size``."""
+        if self.met:
+            self.total, self.weight, self.met = None, 0.0, False
         # sums of many values in 16 or 32 bits would lose the small ones
         tensor = torch.as_tensor(value, dtype=torch.float64)
         if self.reduce_fx == "mean":
@@ -95,16 +99,24 @@ class Results:
         in_step: bool = True,
         gather: Callable[[Any], list[Any]] = lambda own: [own],
     ) -> None:
-        self._defaults = on_step, on_epoch
+        self._defaults = self._in_batches = on_step, on_epoch
         self._hooks, self._device, self._in_step, self._gather = hooks, device, in_step, gather
         self._entries: dict[str, Entry] = {}
-        self._over = False
+        self._over = self._outside = False
+        self._new: list[Entry] = []
         self.kept: dict[str, Entry] = {}
         """Those of which nothing but the last value is wanted: a tensor may be put there without asking again."""
         self.batch: Any = None
         """The batch of the current step; its size is looked up only where a mean needs it."""
         self.loader: int | None = None
         """The number of the loader that is read, where there are several; it becomes part of the names."""
+
+    def outside_batches(self, outside: bool) -> None:
+        """Say whether what is logged from now on belongs to the epoch as a whole, and to no batch."""
+        self._outside = outside
+        self._defaults = (False, True) if outside else self._in_batches
+        if outside:
+            self.kept.clear()
 
     def log(
         self,
@@ -129,7 +141,7 @@ class Results:
         if self.loader is not None and add_dataloader_idx:
             name = f"{name}{LOADER_SUFFIX}{self.loader}"
         entry = self._entries.get(name)
-        if entry is None:
+        if entry is None or (self._outside and not entry.on_epoch):
             entry = self._new_entry(name, on_step, on_epoch, prog_bar, logger, reduce_fx, sync_dist)
         if type(value) is not Tensor and callable(getattr(value, "compute", None)):
             self._log_metric(entry, value)
@@ -171,6 +183,11 @@ class Results:
         reduction = reduce_fx if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", "")
         if reduction not in REDUCTIONS:
             raise InvalidArgument(f"log({name!r}, reduce_fx={reduce_fx!r}) must be one of {', '.join(REDUCTIONS)}")
+        if self._outside and (on_step or on_epoch is False):
+            raise InvalidArgument(
+                f"log({name!r}, on_step={on_step}, on_epoch={on_epoch}) was called where there is no step\n"
+                "  hint: leave out on_step and on_epoch; outside batches a value belongs to the epoch"
+            )
         entry = Entry(
             name,
             self._defaults[0] if on_step is None else on_step,
@@ -195,23 +212,28 @@ class Results:
         numbers = as_numbers([(e.name, e.value) for e in entries])
         return {e.step_name: number for e, number in zip(entries, numbers, strict=True)}
 
-    def epoch_metrics(self, *, prog_bar: bool = False, logger: bool = False) -> dict[str, float]:
-        """Return the epoch values as numbers; call :meth:`meet` first, on every rank."""
-        values = {e.epoch_name: e.epoch_value() for e in self._select(prog_bar, logger) if e.on_epoch}
+    def epoch_metrics(self, *, prog_bar: bool = False, logger: bool = False, new: bool = False) -> dict[str, float]:
+        """Return the epoch values as numbers; call :meth:`meet` first, on every rank.
+
+        ``new`` leaves out those that the ranks had met over before they met last.
+        """
+        entries = [e for e in self._select(prog_bar, logger) if e.on_epoch and (not new or e in self._new)]
+        values = {e.epoch_name: e.epoch_value() for e in entries}
         known = [(name, value) for name, value in values.items() if value is not None]
         return dict(zip([name for name, _ in known], as_numbers(known), strict=True))
 
     def callback_metrics(self) -> dict[str, float]:
         """Return the step values as numbers, and values wanted in both ways under their plain names too.
 
-        A plain name, which callbacks monitor, stands for the last step's value, and for the epoch's once it is over.
+        A plain name, which callbacks monitor, stands for the last step's value, and for the epoch's once it is over;
+        then all values of the epoch are there.
         """
         plain: dict[str, float] = {}
         for entry in self._entries.values():
             if entry.on_step and entry.on_epoch:
                 value = entry.epoch_value() if self._over else None
                 plain[entry.name] = float(entry.value if value is None else value)
-        return self.step_metrics() | plain
+        return self.step_metrics() | plain | (self.epoch_metrics() if self._over else {})
 
     def by_loader(self, count: int) -> list[dict[str, float]]:
         """Return the epoch values of each of ``count`` loaders; values of no loader stand in each."""
@@ -230,13 +252,15 @@ class Results:
                 yield entry
 
     def meet(self) -> None:
-        """Bring the epoch values that want it together across ranks; every rank calls it once per epoch.
+        """Bring the epoch values that want it together across ranks, if they came since the last time.
+
+        Every rank calls it when an epoch's batches are done, and again when the hooks at its end are.
 
         Raises:
             InterlockError: when a metric object was logged on some ranks only; the others would wait for it.
         """
         self._over = True
-        epoch = [e for e in self._entries.values() if e.on_epoch]
+        epoch = [e for e in self._entries.values() if e.on_epoch and not e.met]
         metrics = [e.name for e in epoch if e.metric is not None]
         plain = [
             [e.name, e.on_step, e.on_epoch, e.prog_bar, e.logger, e.reduce_fx, e.sync_dist]
@@ -255,6 +279,11 @@ class Results:
             if entry.total is None:  # this rank saw no batch, and logged nothing
                 entry.value = float("nan")
             self._meet_entry(entry)
+            if entry not in epoch:
+                epoch.append(entry)
+        self._new = epoch
+        for entry in epoch:
+            entry.met = True
 
     def _meet_entry(self, entry: Entry) -> None:
         op = "sum" if entry.reduce_fx == "mean" else entry.reduce_fx
@@ -267,7 +296,7 @@ class Results:
     def reset(self) -> None:
         """Forget all entries; called at the start of an epoch."""
         self._entries.clear()
-        self._over = False
+        self._over, self._new = False, []
         self.kept.clear()
 
 

@@ -33,6 +33,10 @@ class Counting(Tiny):
     def training_step(self, batch, batch_idx):
         self.steps += 1
         return 1e-4 * self.layer(batch).square().mean()
+    def on_train_epoch_end(self):
+        self.log("rank", float(rank), sync_dist=True)
+        if rank == 1:
+            self.log("of one", 3.0, sync_dist=True)
     def validation_step(self, batch, batch_idx):
         for reduction in ("mean", "sum", "max"):
             self.log(reduction, batch.mean(), sync_dist=True, reduce_fx=reduction)
@@ -78,6 +82,7 @@ def test_uneven_loaders(ended):
     assert ranks[0] == ranks[1], ended
     trained, validated, only_zero, only_one, nothing = ranks[0]
     assert (trained["steps"], trained["progress"]) == (4, 4)
+    assert (validated["rank"], validated["of one"]) == (0.5, 3.0)
     values = [0, 1, 2, 10, 11]
     assert validated["mean"] == validated["each_epoch"] == sum(values) / 5
     assert (validated["sum"], validated["max"]) == (sum(values), 11)
