@@ -55,6 +55,8 @@ def _easings(request: Request) -> Iterator[Easing]:
     features = request.features
     if features.sync_batchnorm:
         yield _feature("sync_batchnorm", False)
+    if features.benchmark:
+        yield _feature("benchmark", False)
     if features.gradient_clip_val:
         yield _feature("gradient_clip_algorithm", "value" if features.gradient_clip_algorithm == "norm" else "norm")
         yield _feature("gradient_clip_val", None)

@@ -25,12 +25,14 @@ class Features:
     gradient_clip_algorithm: str = "norm"
     accumulate_grad_batches: int = 1
     sync_batchnorm: bool = False
+    benchmark: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gradient_clip_val", clip_value("gradient_clip_val", self.gradient_clip_val))
         choice("gradient_clip_algorithm", self.gradient_clip_algorithm, ("norm", "value"))
         whole("accumulate_grad_batches", self.accumulate_grad_batches, least=1)
         flag("sync_batchnorm", self.sync_batchnorm)
+        flag("benchmark", self.benchmark)
 
     def needs(self) -> list[Need]:
         """Return what these settings need, with the setting named in each reason."""
@@ -44,6 +46,8 @@ class Features:
         if self.sync_batchnorm:
             needs.append(Need("sync_batchnorm", "sync_batchnorm=True computes batch statistics over all ranks"))
             needs.append(Need("sync_batchnorm.kernel", "torch.nn.SyncBatchNorm runs only on some devices"))
+        if self.benchmark:
+            needs.append(Need("cudnn.benchmark", "benchmark=True lets cuDNN try out its kernels"))
         return needs
 
 

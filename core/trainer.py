@@ -172,6 +172,7 @@ class Trainer(Readings):
             self.gradient_clip_algorithm,
             self.accumulate_grad_batches,
             flag("sync_batchnorm", sync_batchnorm),
+            bool(self.benchmark),
         )
         bare = flag("barebones", barebones)
         checkpointing = flag("enable_checkpointing", _or(enable_checkpointing, not bare))

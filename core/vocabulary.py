@@ -26,6 +26,7 @@ VOCABULARY = MappingProxyType(
         "collective.gloo": "ranks on the device can exchange tensors over gloo",
         "collective.nccl": "ranks on the device can exchange tensors over NCCL",
         "collective.xla": "ranks on the device can exchange tensors over the XLA runtime",
+        "cudnn.benchmark": "cuDNN runs layers on the device, and can choose among its kernels by trying them",
         "device.cpu": "tensors live in host memory",
         "device.cuda": "tensors live on a CUDA GPU",
         "device.xla": "tensors live on an XLA device",

@@ -21,6 +21,7 @@ GROUPS = {
     "What an accelerator can do": (
         "autocast.",
         "collective.",
+        "cudnn.",
         "device.",
         "devices.indexed",
         "dtype.",

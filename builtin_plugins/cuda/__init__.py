@@ -26,6 +26,7 @@ DECLARATION = AcceleratorDeclaration(
         "collective.nccl",
         "collective.gloo",
         "sync_batchnorm.kernel",
+        "cudnn.benchmark",
         "rpc",
         "replicas",
         *FORK,

@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gradient-clip-algorithm", default=settings.gradient_clip_algorithm, metavar="{norm,value}")
     parser.add_argument("--accumulate-grad-batches", type=int, default=settings.accumulate_grad_batches, metavar="N")
     parser.add_argument("--sync-batchnorm", action="store_true")
+    parser.add_argument("--benchmark", action="store_true")
     parser.add_argument("--interactive", action="store_true", help="as if asked from a notebook or a prompt")
     parser.add_argument("--json", action="store_true", help="print the plan or the error as an object")
 
@@ -49,7 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> Request:
     features = Features(
-        args.gradient_clip_val, args.gradient_clip_algorithm, args.accumulate_grad_batches, args.sync_batchnorm
+        args.gradient_clip_val,
+        args.gradient_clip_algorithm,
+        args.accumulate_grad_batches,
+        args.sync_batchnorm,
+        args.benchmark,
     )
     names = given_names(args)
     request = Request.build(

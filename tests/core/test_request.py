@@ -28,6 +28,7 @@ def test_defaults_ask_for_nothing():
         ({"gradient_clip_val": 0}, []),
         ({"accumulate_grad_batches": 4}, ["grad_sync.skip"]),
         ({"sync_batchnorm": True}, ["sync_batchnorm", "sync_batchnorm.kernel"]),
+        ({"benchmark": True}, ["cudnn.benchmark"]),
     ],
 )
 def test_features_become_needs(features, needed):

@@ -241,6 +241,7 @@ TORCHRUN = LaunchEnvironment(
         ({"devices": Devices(count=-1)}, ["devices=1"]),
         ({"num_nodes": 2}, ["num_nodes=1"]),
         ({"features": Features(sync_batchnorm=True)}, ["sync_batchnorm=False"]),
+        ({"features": Features(benchmark=True)}, ["benchmark=False"]),
         ({"features": Features(accumulate_grad_batches=2)}, ["accumulate_grad_batches=1"]),
         (
             {"features": Features(gradient_clip_val=1.0, gradient_clip_algorithm="value"), "devices": 2},

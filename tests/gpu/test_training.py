@@ -84,6 +84,20 @@ def test_formats(precision):
     assert {parameter.device.type for parameter in module.parameters()} == {"cuda"}
 
 
+def test_benchmark():
+    """benchmark=True lets cuDNN try out kernels during a run, and is put back."""
+    seen, before = set(), torch.backends.cudnn.benchmark
+
+    class Looks(Net):
+        def training_step(self, batch, batch_idx):
+            seen.add(torch.backends.cudnn.benchmark)
+            return super().training_step(batch, batch_idx)
+
+    train(Case(batches=1, epochs=1), "single_device", module=Looks(), benchmark=True)
+    assert seen == {True}
+    assert torch.backends.cudnn.benchmark is before
+
+
 def test_overflow_is_skipped():
     """A window whose scaled gradients are not finite is skipped, and the next one steps."""
 

@@ -195,7 +195,7 @@ def test_contradicting_arguments():
         {"strategy": DDPStrategy(static_graph=True), "devices": 2},
         {"precision": "64-true"},
         {"precision": 16, "gradient_clip_val": 1.0, "accumulate_grad_batches": 4},
-        {"deterministic": True, "benchmark": True, "detect_anomaly": True},
+        {"deterministic": True, "benchmark": False, "detect_anomaly": True},
         {"max_time": timedelta(hours=1), "max_epochs": -1},
         {"fast_dev_run": True},
     ],

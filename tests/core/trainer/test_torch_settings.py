@@ -7,7 +7,9 @@ import torch
 from support.reference import make_trainer
 from torch import nn
 
-ASKED = {"deterministic": True, "benchmark": True, "detect_anomaly": True}
+from core.errors import InvalidCombination
+
+ASKED = {"deterministic": True, "benchmark": False, "detect_anomaly": True}
 
 
 class Looks(nn.Linear):
@@ -38,20 +40,28 @@ def settings():
     )
 
 
+def test_cudnn_that_nothing_runs_on_is_refused():
+    """benchmark=True is refused where the accelerator does not run on cuDNN, with the setting that mends it."""
+    with pytest.raises(InvalidCombination, match="benchmark=True lets cuDNN try out its kernels") as refused:
+        make_trainer(benchmark=True)
+    assert "benchmark=False" in refused.value.settings
+
+
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize(
     ("asked", "inside"),
     [
-        (ASKED, (True, False, True, True, torch.float32)),
-        ({"deterministic": "warn"}, (True, True, False, False, torch.float32)),
-        ({"precision": "64-true"}, (False, False, False, False, torch.float64)),
-        ({}, (False, False, False, False, torch.float32)),
+        (ASKED, (True, False, False, True, torch.float32)),
+        ({"deterministic": "warn"}, (True, True, True, False, torch.float32)),
+        ({"precision": "64-true"}, (False, False, True, False, torch.float64)),
+        ({}, (False, False, True, False, torch.float32)),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("fails", [False, True])
-def test_put_back(asked, inside, fails):
+def test_put_back(monkeypatch, asked, inside, fails):
     """What a run asks of torch holds inside its steps, and is put back when it ends or fails."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)  # as the program has set it
     before, module = settings(), Looks(fails)
     trainer = make_trainer(max_epochs=1, **asked)
     if fails:
