@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pluggy
@@ -12,6 +13,7 @@ from core.discovery import PhaseError, load_object
 from core.errors import PluginBroken
 from core.hooktable import HOOKS
 from core.plan import Chosen, Plan
+from core.plugins.answers import ANSWERS, checked
 from core.plugins.base import Plugin
 from core.plugins.chaining import chained
 from core.plugins.contract import hook_problems
@@ -21,6 +23,7 @@ from core.wording import shown, told
 IMPORT = "import of the implementation"
 BUILD = "construction"
 REGISTER = "registration of its hooks"
+RUN = "a call of its hook"
 
 
 class Hooks:
@@ -80,8 +83,13 @@ def make_plugins(plan: Plan, instances: dict[str, Plugin]) -> dict[str, Plugin]:
     plugins: dict[str, Plugin] = {}
     for chosen in plan.chosen:
         kind = chosen.declaration.kind
-        plugins[kind] = instances.get(kind) or _build(chosen)
-        plugins[kind].plan = plan
+        # an instance may be false, as one with a length of 0 is
+        plugin = instances[kind] if instances.get(kind) is not None else _build(chosen)
+        try:
+            plugin.plan = plan
+        except Exception as error:
+            raise broken(chosen, BUILD, f"an instance does not take its plan: {told(error)}") from error
+        plugins[kind] = plugin
     return plugins
 
 
@@ -89,23 +97,27 @@ def _build(chosen: Chosen) -> Plugin:
     try:
         implementation = load_object(chosen.declaration.implementation, IMPORT)
     except PhaseError as error:
-        raise _broken(chosen, error.phase, error.reason) from error.__cause__
+        raise broken(chosen, error.phase, error.reason) from error.__cause__
     if not (isinstance(implementation, type) and issubclass(implementation, Plugin)):
         reference = chosen.declaration.implementation
-        raise _broken(chosen, IMPORT, f"{reference} is {shown(implementation)}, not a subclass of core.plugins.Plugin")
+        raise broken(chosen, IMPORT, f"{reference} is {shown(implementation)}, not a subclass of core.plugins.Plugin")
     try:
-        return implementation(**dict(chosen.options))
+        made: object = implementation(**dict(chosen.options))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: a plugin must not end the program without a word
-        raise _broken(chosen, BUILD, told(error)) from error
+        raise broken(chosen, BUILD, told(error)) from error
+    if not isinstance(made, implementation):
+        raise broken(chosen, BUILD, f"{implementation.__name__}() makes {shown(made)}, not an instance of itself")
+    return made
 
 
 def _label(chosen: Chosen) -> str:
     return f"{chosen.declaration.kind} {chosen.name}"
 
 
-def _broken(chosen: Chosen, phase: str, reason: str) -> PluginBroken:
+def broken(chosen: Chosen, phase: str, reason: str) -> PluginBroken:
+    """Return the error of a chosen plugin whose own code failed in ``phase``."""
     where = f"{chosen.distribution} {chosen.version}"
     return PluginBroken(chosen.declaration.kind, chosen.name, distribution=where, phase=phase, reason=reason)
 
@@ -126,13 +138,17 @@ def bind(plan: Plan, plugins: dict[str, Plugin]) -> Hooks:
         plugin = plugins[chosen.declaration.kind]
         problems = hook_problems(type(plugin), chosen.declaration)
         if problems:
-            raise _broken(chosen, REGISTER, "; ".join(problems))
+            raise broken(chosen, REGISTER, "; ".join(problems))
         try:
             manager.register(plugin, name=_label(chosen))
             manager.check_pending()
         except pluggy.PluginValidationError as error:
-            raise _broken(chosen, REGISTER, str(error)) from error
+            raise broken(chosen, REGISTER, str(error)) from error
     hooks = Hooks(manager)
+    for hook, wanted in ANSWERS.items():
+        last = getattr(manager.hook, hook).get_hookimpls()[-1].plugin  # the outermost has the last word
+        answering = next(chosen for chosen in plan.chosen if plugins[chosen.declaration.kind] is last)
+        setattr(hooks, hook, checked(hook, getattr(hooks, hook), wanted, partial(broken, answering, RUN)))
     for plugin in plugins.values():
         plugin.hooks = hooks
     return hooks

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any, NamedTuple
 
 from core import hookspecs
@@ -20,19 +21,23 @@ class Implemented(NamedTuple):
     hook: str
     wraps: bool
     signature: inspect.Signature
+    problem: str
+    code: CodeType
 
 
 def hook_problems(kind: type, declaration: Declaration) -> list[str]:
     """Return what is wrong with the hooks of the class ``kind``, which ``declaration`` names; empty when nothing is."""
-    found = list(_implemented(kind))
+    found = list(implemented(kind))
     known = [item for item in found if item.hook in HOOKS]
     problems = [_unknown(item.hook) for item in found if item.hook not in HOOKS]
+    problems += [f"its {item.hook!r} {item.problem}" for item in known if item.problem]
     problems += [problem for item in known for problem in _argument_problems(item)]
     problems += [problem for item in known for problem in _role_problems(item, declaration)]
     return problems + list(_missing(kind, known, declaration))
 
 
-def _implemented(kind: type) -> Iterator[Implemented]:
+def implemented(kind: type) -> Iterator[Implemented]:
+    """Yield every method of the class ``kind`` that is marked as a hook's implementation."""
     for name in dir(kind):
         attribute = inspect.getattr_static(kind, name)
         function = attribute.__func__ if isinstance(attribute, classmethod | staticmethod) else attribute
@@ -42,7 +47,17 @@ def _implemented(kind: type) -> Iterator[Implemented]:
             if not isinstance(attribute, staticmethod):  # the first argument is the plugin
                 signature = signature.replace(parameters=list(signature.parameters.values())[1:])
             wraps = bool(mark.get("wrapper") or mark.get("hookwrapper"))
-            yield Implemented(mark.get("specname") or name, wraps, signature)
+            problem = _form_problem(function, wraps)
+            yield Implemented(mark.get("specname") or name, wraps, signature, problem, function.__code__)
+
+
+def _form_problem(function: Callable[..., Any], wraps: bool) -> str:
+    """Return why calling ``function`` would not run it; "" when it does."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return "is async, and nothing would await it"
+    if not wraps and inspect.isgeneratorfunction(function):
+        return "is a generator, which would never begin; what wraps a hook is marked @hookimpl(wrapper=True)"
+    return ""
 
 
 def _unknown(hook: str) -> str:

@@ -20,7 +20,9 @@ from core.loggers.begin import agree_on_versions
 from core.loops.run import Run, StepRouter
 from core.optim.rules import structure_tokens
 from core.parallel.guard import report_failure
-from core.plugins.binding import bind, make_plugins
+from core.plugins.answers import wrong_answer
+from core.plugins.binding import RUN, bind, broken, make_plugins
+from core.plugins.blame import name_hook
 from core.rules import Party, violations
 from core.session import Ranks
 from core.stages import home
@@ -69,7 +71,7 @@ class Stage(ABC):
         run, launch = self.run, self.run.hooks.launch
         refuse_structure(run.plan, self.module)
         try:
-            result: StageResult = launch(self)
+            result = _result_of(run, launch(self))
         except BaseException:
             run.close()
             raise
@@ -118,15 +120,18 @@ class Stage(ABC):
             stack.callback(lambda: self._finish(run, status))
             try:
                 value = self._set_up_and_work(run)
-                result = run.hooks.conclude(StageResult(value, self._changes(run)))
+                result = _result_of(run, run.hooks.conclude(StageResult(value, self._changes(run))), "conclude")
                 status = "success"
-            except BaseException as error:
+            except BaseException as raised:
+                error = name_hook(raised, run.plan, run.plugins, self.module)
                 trainer.interrupted = isinstance(error, KeyboardInterrupt)
                 report_failure(error)  # first, for callbacks may take their time, or wait for other ranks
                 run.events.fire("on_exception", error)
                 trainer._run = None
-                raise
-        return result  # type: ignore[no-any-return]  # hooks are untyped
+                if error is raised:
+                    raise
+                raise error from raised
+        return result
 
     def _changes(self, run: Run) -> dict[str, Any] | None:
         """Return what processes that did not run the loop take over from rank 0; weights go to none of the run's."""
@@ -181,6 +186,13 @@ class Stage(ABC):
             checkpoint = read_checkpoint(self.ckpt_path, mapped=True)
             need(checkpoint, keys, self.ckpt_path)
             refuse_other_layout(checkpoint, trainer.plan, self.ckpt_path)
+
+
+def _result_of(run: Run, answer: object, hook: str = "launch") -> StageResult:
+    """Return what a strategy's hook handed on of a run, which it has to hand on as it is."""
+    if not isinstance(answer, StageResult):
+        raise broken(run.plan.strategy, RUN, wrong_answer(hook, answer, (StageResult,)))
+    return answer
 
 
 def _runs_elsewhere(run: Run) -> bool:

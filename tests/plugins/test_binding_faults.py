@@ -131,6 +131,16 @@ HOOK_FAULTS = {
         {},
         "its 'reduce' takes *args, which stays empty",
     ),
+    "async": (
+        "@hookimpl\n        async def backward(self, loss): loss.backward()",
+        {},
+        "its 'backward' is async, and nothing would await it",
+    ),
+    "generator": (
+        "@hookimpl\n        def backward(self, loss):\n            yield loss.backward()",
+        {},
+        "its 'backward' is a generator, which would never begin",
+    ),
     "without the decorator": (
         "def backward(self, loss): loss.backward()",
         {},
