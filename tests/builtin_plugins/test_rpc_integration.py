@@ -58,3 +58,8 @@ def test_part_that_raises(tmp_path):
 def test_peer_that_never_starts(tmp_path):
     """A rank that never comes to the start is named after start_timeout, and nothing waits for it at the end."""
     checks.check_absent(tmp_path, "rpc", 3)
+
+
+def test_rank_that_does_not_come_to_the_end(tmp_path):
+    """Leaving the RPC world waits for a rank that stays away no longer than a limit, and says which one it was."""
+    checks.check_lingering(tmp_path, "rpc", 3)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from support.reference import GLOBAL_BATCH, HALF, MIXED, QUIET, Case, dataset
+from support.scripts import note
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -59,8 +60,6 @@ class Broken(nn.Module):
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         self.seen += torch.is_grad_enabled()
         if self.seen == 3:
-            from support.scripts import note
-
             note("failing", os.getpid())
             if os.environ.get("BROKEN") == "killed":
                 os.kill(os.getpid(), 9)
@@ -350,6 +349,18 @@ def _numbers(metrics: dict[str, torch.Tensor]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
+def linger(job: Job) -> None:
+    """Train well; then one rank that served does not come to the end of the program, for which others wait a little."""
+    import core.parallel.children
+    from builtin_plugins.rpc import world
+
+    core.parallel.children.EXIT_WAIT = world.LEAVE_WAIT = 2.0
+    job.trainer({}, max_epochs=1).fit(job.module("sgd", "parts"), DataLoader(dataset(2), GLOBAL_BATCH))
+    if os.environ.get("RANK") == "1":
+        note("lingering")
+        time.sleep(100)
+
+
 def main() -> None:
     """Run a job: ``strategy devices folder what``."""
     strategy, devices, folder, what = sys.argv[1:]
@@ -370,6 +381,8 @@ def main() -> None:
     elif what == "resume":
         job.unbroken(one, job.folder / "middle.ckpt")
         job.take_over(one)
+    elif what == "linger":
+        linger(job)
     else:
         assert what in ("break", "absent")
         options = {"start_timeout": 8.0} if what == "absent" else {}

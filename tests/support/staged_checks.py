@@ -144,6 +144,16 @@ def check_killed(folder: Path, strategy: str, devices: int, bad: int) -> None:
     assert f"rank {bad} of {devices} failed: process {number} was killed by SIGKILL" in ended.err, ended
 
 
+def check_lingering(folder: Path, strategy: str, devices: int) -> None:
+    """A rank that does not come to the program's end is waited for a little, named, and ended."""
+    ended = run(folder, BREAK, strategy, devices, folder, "linger")
+    assert ended.status == 1, ended
+    assert not ended.left, ended
+    assert ended.soon_after("lingering", besides=4), ended
+    assert "worker0 leaves the RPC world without worker1, which did not come to the end" in ended.err, ended
+    assert "children were still running 2 s after rank 0 had finished; they were ended" in ended.err, ended
+
+
 def check_absent(folder: Path, strategy: str, devices: int) -> None:
     """A peer that never comes to the start ends the run after start_timeout, by its name."""
     ended = run(folder, BREAK, strategy, devices, folder, "absent")
