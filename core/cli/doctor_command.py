@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
+import warnings
 from typing import NamedTuple
 
 from core.cli.common import load_registry
@@ -83,7 +84,10 @@ def _basics() -> list[Finding]:
         version = installed_version(name)
         findings.append(Finding(section, name, "ready" if version else "broken", version or "is not installed"))
     try:
-        environment = detect_environment()
+        with warnings.catch_warnings(record=True) as broken:
+            warnings.simplefilter("always")
+            environment = detect_environment()
+        findings += [Finding(section, "launcher", "broken", str(each.message)) for each in broken]
         launcher = Finding(section, "launcher", "ready", f"{environment.name}: {environment.reason}")
     except InvalidArgument as error:
         launcher = Finding(section, "launcher", "broken", str(error))
