@@ -8,6 +8,7 @@ from typing import Any
 from core.callbacks import Callback, ModelCheckpoint, ModelSummary, ProgressBar
 from core.callbacks.installed import load_callbacks, wanted_callbacks
 from core.errors import InvalidArgument, WrongType
+from core.interop import refuse_foreign_callback
 from core.loggers import CSVLogger, Logger
 
 
@@ -40,6 +41,7 @@ def make_callbacks(
     for callback in callbacks:
         if isinstance(callback, type) or not callable(getattr(callback, "on_train_start", None)):
             raise WrongType(f"callbacks must be Callback objects, not {type(callback).__name__} {callback!r}")
+        refuse_foreign_callback(callback)
     saving: list[Callback] = [c for c in callbacks if isinstance(c, ModelCheckpoint)]
     if saving and not checkpointing:
         raise InvalidArgument("enable_checkpointing=False, but a ModelCheckpoint is among the callbacks; drop one")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from core.callbacks.logging import log, log_dict
 
 if TYPE_CHECKING:
     from core.trainer import Trainer
@@ -31,6 +34,14 @@ class Callback:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
+
+    def log(self, name: str, value: Any, *how: Any, **named: Any) -> None:
+        """Log one number in a run; with the arguments of :meth:`core.module.Module.log`."""
+        log(name, value, *how, **named)
+
+    def log_dict(self, dictionary: Mapping[str, Any], *how: Any, **named: Any) -> None:
+        """Log several numbers, each as :meth:`log` does."""
+        log_dict(dictionary, *how, **named)
 
     def setup(self, trainer: Trainer, module: nn.Module, stage: str) -> None:
         """The run begins in this process; ``stage`` is ``"fit"`` or ``"validate"``."""

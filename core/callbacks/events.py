@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from core.callbacks.base import Callback
+from core.callbacks.logging import let_log
 from core.userhooks import has_run_hooks, overridden
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Events:
         self, trainer: Trainer, module: nn.Module, callbacks: Sequence[Callback], datamodule: object = None
     ) -> None:
         self._trainer, self._module, self._callbacks = trainer, module, callbacks
+        let_log(callbacks)
         self._datamodule = datamodule
         self._run_hooks = has_run_hooks(module)
 

@@ -14,6 +14,7 @@ from core.checkpoint.parts import STATES, is_sharded
 from core.checkpoint.read import read_checkpoint
 from core.errors import CheckpointError, InterlockError
 from core.hyperparameters import simplified
+from core.interop import foreign_entries
 from core.loops.window import go_on_in_window, gradients_so_far
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def gather(run: Run, loop: TrainingLoop | None, *, weights_only: bool = False) -
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
     }
+    checkpoint |= foreign_entries(run.module)
     if not weights_only:
         inside = trainer.progress.state_dict()["batch"] > 0
         own = loop.position.state_dict(inside) if loop is not None else None
@@ -251,7 +253,7 @@ def need(checkpoint: dict[str, Any], keys: tuple[str, ...], path: str) -> None:
     if not missing:
         return
     what, hint = "weights only" if "state_dict" in checkpoint else "no weights", ""
-    if any(key.endswith("lightning_version") for key in map(str, checkpoint)):
+    if "interlock" not in checkpoint and any(str(key).endswith("lightning_version") for key in checkpoint):
         what = "a run of another framework, of which the weights can be used and the rest cannot be gone on with"
         hint = "\n  hint: begin from its weights, with load_from_checkpoint, and leave out ckpt_path"
     elif checkpoint and all(isinstance(value, torch.Tensor) for value in checkpoint.values()):

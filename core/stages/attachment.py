@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from torch import nn
 
+from core.callbacks.logging import logging_of
 from core.interop import foreign_attachment
 from core.module import Module
 
@@ -41,7 +42,7 @@ def end_earlier(trainer: Trainer, module: nn.Module) -> None:
 @contextmanager
 def attach(trainer: Trainer, module: nn.Module, datamodule: Any) -> Iterator[None]:
     """Attach the Trainer; a module of ours keeps it after the run, since people look at it then."""
-    with foreign_attachment(trainer, module):
+    with foreign_attachment(trainer, module), logging_of(trainer):
         if isinstance(module, Module):
             module._trainer = trainer
         if datamodule is not None:
