@@ -133,6 +133,32 @@ def test_no_accelerator_is_ready(findings, monkeypatch):
     assert code == 1
 
 
+LAUNCHERS = {
+    "torchrun": {
+        **{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"},
+        **{"MASTER_ADDR": "host", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x"},
+    },
+    "slurm": {
+        **{"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0"},
+        **{"SLURM_NTASKS": "2", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "train", "SLURM_STEP_NODELIST": "n[1-2]"},
+        "MASTER_ADDR": "n1",
+    },
+    "none": {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "bash"},
+}
+REASONS = {"torchrun": "WORLD_SIZE=4", "slurm": "started by SLURM job 7", "none": "in a shell of SLURM job 7"}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_launcher_is_named_with_its_reason(findings, monkeypatch, launcher):
+    """Doctor says which launcher started it, and by which variables it knows."""
+    for name, value in LAUNCHERS[launcher].items():
+        monkeypatch.setenv(name, value)
+    finding = findings()[1]["this machine", "launcher"]
+    assert finding["state"] == "ready"
+    assert finding["text"].startswith(f"{launcher}: ")
+    assert REASONS[launcher] in finding["text"]
+
+
 def test_launcher_variable_that_is_wrong(findings, monkeypatch):
     """A launcher's variable with nonsense in it is a broken launcher."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
