@@ -3,6 +3,7 @@
 import copy
 import random
 
+import numpy
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -48,7 +49,7 @@ class Hungry(Module):
         if batch[0].shape[0] > self.room and not alone:
             raise TEXTS[self.error]()
         self.notes["sizes"].append(batch[0].shape[0])
-        self.mean += random.random()
+        self.mean += random.random() + numpy.random.rand()
         return self.layer(batch[0]).pow(2).mean()
 
     def training_step(self, batch, batch_idx):
@@ -98,13 +99,16 @@ def everything(trainer, module, *more):
     held = {id(parameter): (parameter.device, parameter.requires_grad) for parameter in module.parameters()}
     seen = {name: picture(value) for name, value in vars(trainer).items() if name not in ("plan", "_run")}
     others = [picture(vars(each)) for each in (*trainer.callbacks, *trainer.loggers, *more)]
-    return parts, held, seen, others, random.getstate(), torch.get_rng_state().tolist()
+    numbers = (random.getstate(), picture(list(numpy.random.get_state())), torch.get_rng_state().tolist())
+    return parts, held, seen, others, numbers
 
 
 def picture(value):
     """Return ``value`` as something that can be compared, and does not change when it does."""
     if isinstance(value, torch.Tensor):
         return (str(value.dtype), value.detach().clone().tolist(), value.grad is not None)
+    if isinstance(value, numpy.ndarray):
+        return value.tolist()
     if isinstance(value, torch.Generator):
         return value.get_state().tolist()
     if isinstance(value, dict):
