@@ -71,7 +71,7 @@ class Readings:
 
     @property
     def skipped_steps(self) -> int:
-        """Optimizer steps that loss scaling skipped."""
+        """Optimizer steps that were skipped: by loss scaling, or for want of a loss."""
         return self.progress.skipped_steps
 
     @property

@@ -17,7 +17,7 @@ class Progress:
     global_step: int = 0
     """Optimizer steps that came due, skipped ones included, so that max_steps is reached in any case."""
     skipped_steps: int = 0
-    """Those of them that were skipped because scaled gradients were not finite."""
+    """Those of them that were skipped: scaled gradients were not finite, or no batch of the window had a loss."""
     stepped_in_epoch: bool = False
     """An optimizer has stepped in the running epoch, so that schedulers step at its end."""
     epoch_over: bool = False

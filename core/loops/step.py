@@ -141,8 +141,11 @@ class TrainingStep:
             )
 
     def end_window(self) -> None:
-        """Step, with the gradients that the window's micro-batches left."""
+        """Step, with the gradients that the window's micro-batches left; skip the step where none had a loss."""
         optimizers = self._optimizers
+        if self.window_starts and optimizers:
+            self._count(False)
+            return
         finite = self._unscale is None or not optimizers or self._unscale(optimizers)
         for optimizer in optimizers:
             for listener in self._on_before_step:
@@ -202,6 +205,8 @@ class TrainingStep:
                 return loss_of(last)
 
             def finish(optimizer: Optimizer = optimizer) -> bool:
+                if self.window_starts:  # the step had no loss
+                    return False
                 finite = self._unscale is None or self._unscale([optimizer])
                 for listener in self._on_before_step:
                     listener(optimizer)

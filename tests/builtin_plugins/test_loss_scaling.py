@@ -162,6 +162,34 @@ def test_optimizer_without_gradients():
     assert furthest(module.first.state_dict(), Unused().first.state_dict()) > 0
 
 
+class Lossless(Net):
+    """Has no loss for some batches."""
+
+    without = (0, 2, 3)
+
+    def training_step(self, batch, batch_idx):
+        return None if batch_idx in self.without else super().training_step(batch, batch_idx)
+
+
+class OwnStep(Lossless):
+    """The same, with an optimizer_step of its own."""
+
+    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+        optimizer.step(closure=optimizer_closure)
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "32-true"])
+@pytest.mark.parametrize("kind", [Lossless, OwnStep])
+@pytest.mark.parametrize(("window", "taken", "skipped"), [(1, 3, 3), (2, 2, 1)])
+def test_windows_without_a_loss(precision, kind, window, taken, skipped):
+    """A window of which no batch has a loss is skipped and counted; the first one too, before anything was scaled."""
+    module = kind("adam")
+    trainer = fit(module, [], batches=6, precision=precision, accumulate_grad_batches=window)
+    assert (trainer.global_step, trainer.skipped_steps) == (taken + skipped, skipped)
+    steps = {int(state["step"]) for state in trainer.optimizers[0].state.values()}
+    assert steps == {taken}
+
+
 def test_scale_grows():
     """After growth_interval good steps the scale doubles."""
     watch = Watch()
