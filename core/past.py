@@ -67,6 +67,15 @@ PAST_STEP_ARGUMENTS = {
 }
 """Arguments of ``training_step`` that nobody passes, and what takes their place."""
 
+PAST_SIGNATURES = {
+    "optimizer_step": "optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure)",
+    "optimizer_zero_grad": "optimizer_zero_grad(self, epoch, batch_idx, optimizer)",
+    "configure_gradient_clipping": "configure_gradient_clipping(self, optimizer, gradient_clip_val, "
+    "gradient_clip_algorithm)",
+    "lr_scheduler_step": "lr_scheduler_step(self, scheduler, metric)",
+}
+"""Methods that took ``optimizer_idx`` once, and what they take now."""
+
 
 def refuse_past(given: Mapping[str, object], known: Iterable[str]) -> None:
     """Refuse keyword arguments that do not exist, saying for each what to write instead.

@@ -14,7 +14,7 @@ from core.assembly import make_callbacks, make_loggers
 from core.callbacks import Callback
 from core.checkpoint.asked import path_asked_for
 from core.data.source import DataSource
-from core.errors import InterlockError
+from core.errors import InterlockError, WrongType
 from core.instances import split_instances, with_plugins
 from core.loggers import Logger
 from core.loops.preemption import FITS, path_to_go_on_from
@@ -381,6 +381,9 @@ def _or(value: Any, default: Any) -> Any:
 def _data(datamodule: Any, **loaders: Any) -> tuple[dict[str, Any], Any]:
     """Return the loaders that were given and the data module; one may stand in the place of the other."""
     given = {what: loader for what, loader in loaders.items() if loader is not None}
+    for one in (datamodule, *given.values()):
+        if isinstance(one, type) and hasattr(one, "prepare_data"):
+            raise WrongType(f"datamodule must be an object, not the class {one.__name__}; write {one.__name__}(...)")
     for what, loader in given.items():
         if hasattr(loader, "prepare_data") and hasattr(loader, "setup"):  # a data module as first argument
             return {}, loader

@@ -194,11 +194,12 @@ class TrainingStep:
         LBFGS evaluates it several times; each time gradients start afresh.
         """
         last: Any = None
-        counted = False
+        counted = evaluated = False
         for number, optimizer in enumerate(self._optimizers):
 
             def closure(optimizer: Optimizer = optimizer, number: int = number) -> Tensor | None:
-                nonlocal last
+                nonlocal last, evaluated
+                evaluated = True
                 if self._with_closure:
                     self._clear[number]()
                 last = self._forward_backward(batch, index, window)
@@ -220,6 +221,11 @@ class TrainingStep:
             else:
                 handle.step(closure)
             counted = counted or handle.stepped
+        if not evaluated and self._optimizers:
+            raise InterlockError(
+                f"{type(self.run.module).__name__}.optimizer_step left out the closure, so training_step was not run\n"
+                "  hint: optimizer.step(closure=optimizer_closure), or optimizer_closure() where no step is wanted"
+            )
         self._count(counted)
         return last
 

@@ -42,6 +42,7 @@ class TrainingLoop:
             # a checkpoint that is written when validation is over holds what it did to the schedulers
             evaluation.when_known = self._step_plateaus
         self._plateaus_stepped = -1
+        self.used_up = False
         self.use_loader(loader)
 
     def use_loader(self, loader: Any) -> None:
@@ -87,7 +88,7 @@ class TrainingLoop:
         self.position.restore_random_state()
         with run.router.running(self.step.own_step):
             with self.limits.preemption.listening():
-                while self.total != 0 and not self.limits.before_epoch():
+                while self.total != 0 and not self.used_up and not self.limits.before_epoch():
                     self._epoch()
             if self.limits.preempted:
                 self.limits.preemption.save_and_requeue()
@@ -100,9 +101,11 @@ class TrainingLoop:
         set_epoch(self.loader, progress.epoch)
         run.events.fire("on_train_epoch_start")
         self.results.outside_batches(False)
+        skipped = False
         whole, logged = True, progress.global_step - progress.global_step % log_every
         for micro in self._micro_batches():
             if not step.micro_batch(micro, progress.batch):
+                skipped = True
                 break
             if progress.global_step >= logged + log_every:
                 logged = progress.global_step - progress.global_step % log_every
@@ -112,7 +115,18 @@ class TrainingLoop:
             if micro.ends_window and self.limits.after_window():
                 whole = micro.ends_epoch
                 break
+        if not (progress.batch or skipped or trainer.reload_dataloaders_every_n_epochs):
+            whole = False
+            self._end_without_batches()
         self._after_epoch(whole)
+
+    def _end_without_batches(self) -> None:
+        """End training after an epoch in which the loader gave nothing: it would go on so for ever."""
+        self.used_up = True
+        self.run.trainer.warn(
+            f"the training loader, a {type(self.loader).__name__}, gave no batch in epoch {self.progress.epoch}, so "
+            "training ends\n  hint: give a DataLoader, or an iterable that starts again when it is read again"
+        )
 
     def _micro_batches(self) -> Iterator[Micro]:
         trainer, done = self.run.trainer, self.progress.batch

@@ -161,6 +161,6 @@ def _scheduler(item: Any, monitor: str | None = None) -> SchedulerConfig:
     if "scheduler" not in settings:
         raise WrongType(f"a scheduler's dict has the keys {sorted(item)}, but no scheduler\n  {SHAPES}")
     config = SchedulerConfig(**settings)
-    if not isinstance(config.scheduler, LRScheduler) and not hasattr(config.scheduler, "step"):
+    if isinstance(config.scheduler, type) or not callable(getattr(config.scheduler, "step", None)):
         raise WrongType(f"{config.scheduler!r} is not a learning-rate scheduler\n  {SHAPES}")
     return config

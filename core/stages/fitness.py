@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from core.errors import InterlockError, WrongType
-from core.past import PAST_HOOKS, PAST_STEP_ARGUMENTS, REFUSED_HOOKS
+from core.past import PAST_HOOKS, PAST_SIGNATURES, PAST_STEP_ARGUMENTS, REFUSED_HOOKS
 from core.userhooks import has_run_hooks, has_step, overridden
 
 
@@ -27,6 +27,11 @@ def need_methods(module: object, names: Sequence[str], stage: str) -> None:
     name_of = type(module).__name__
     if "_modules" not in vars(module):
         raise InterlockError(f"{name_of} is not set up: its __init__ has to call super().__init__() first")
+    if isinstance(vars(module)["_modules"].get("_orig_mod"), nn.Module):
+        raise WrongType(
+            f"{stage} takes the module itself, not what torch.compile returned\n"
+            "  hint: compile what it calls, as in self.net = torch.compile(self.net)"
+        )
     missing = [name for name in names if not has_step(module, name)]
     if missing:
         raise InterlockError(f"{name_of} has no {' and no '.join(missing)}, which {stage} calls")
@@ -45,6 +50,10 @@ def _refuse_past(module: nn.Module, name_of: str) -> None:
         for name, instead in PAST_STEP_ARGUMENTS.items()
         if name in takes and takes[name].default is inspect.Parameter.empty
     ]
+    for name, now in PAST_SIGNATURES.items():
+        own = overridden(module, name)
+        if own is not None and "optimizer_idx" in inspect.signature(own).parameters:
+            refused.append(f"{name} takes optimizer_idx, which is from the past; write {now}")
     if refused:
         raise InterlockError("\n".join([f"{name_of} is written for an older Trainer", *(f"  - {r}" for r in refused)]))
     for name in set(past) - REFUSED_HOOKS:

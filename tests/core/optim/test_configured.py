@@ -141,6 +141,7 @@ WRONG = {
         r"unknown keys \['every'\]",
     ),
     "no scheduler": (lambda module: ([sgd(module)], [{"interval": "step"}]), "scheduler"),
+    "a scheduler's class": (lambda module: ([sgd(module)], [StepLR]), "StepLR'> is not a learning-rate scheduler"),
     "not a scheduler": (lambda module: ([sgd(module)], [5]), "5 is not a learning-rate scheduler"),
 }
 

@@ -251,3 +251,19 @@ def test_training_on_nothing_is_said():
         quiet_trainer(limit_train_batches=0.1).fit(Net(), loader())
     with pytest.warns(UserWarning, match="no batches: fit trains nothing"):
         quiet_trainer().fit(Net(), loader(0))
+
+
+@pytest.mark.parametrize("limits", [{"max_epochs": 3}, {"max_epochs": -1, "max_steps": 100}], ids=["epochs", "steps"])
+def test_training_ends_when_a_loader_is_used_up(limits):
+    """A generator can be read once: the next epoch has no batch, and training ends there and says so."""
+    trainer = quiet_trainer(**limits)
+    with pytest.warns(UserWarning, match="a generator, gave no batch in epoch 1, so training ends"):
+        trainer.fit(Net(), (batch for batch in loader(4)))
+    assert (trainer.global_step, trainer.current_epoch) == (4, 1)
+
+
+def test_a_data_module_has_to_be_made():
+    """The class of a data module in place of one is refused with how to make one, however it is passed."""
+    for call in (lambda t: t.fit(Net(), datamodule=Data), lambda t: t.predict(Net(), Data)):
+        with pytest.raises(WrongType, match=r"datamodule must be an object, not the class Data; write Data\(\.\.\.\)"):
+            call(quiet_trainer())

@@ -118,3 +118,38 @@ def test_a_step_for_several_loaders_takes_their_number():
         quiet_trainer().validate(Plain(), [loader(1), loader(2)], verbose=False)
     quiet_trainer().validate(Plain(), [loader(1)], verbose=False)
     assert len(quiet_trainer().validate(Alone(), [loader(1), loader(2)], verbose=False)) == 2
+
+
+@pytest.mark.parametrize("name", ["optimizer_step", "optimizer_zero_grad", "configure_gradient_clipping"])
+def test_hooks_that_took_the_number_of_an_optimizer_are_refused(name):
+    """A hook with optimizer_idx, whose other arguments would arrive in the wrong places, is told today's signature."""
+    old = type("Old", (Net,), {name: lambda self, epoch, batch_idx, optimizer, optimizer_idx=0: None})
+    with pytest.raises(InterlockError, match=rf"{name} takes optimizer_idx, .*; write {name}\(self"):
+        quiet_trainer().fit(old(), loader())
+
+
+def test_what_torch_compile_returned_is_refused():
+    """fit(torch.compile(module)) says where to compile, for the wrapper has the module's steps and not its class."""
+    with pytest.raises(WrongType, match=r"not what torch\.compile returned\n  hint: .* self\.net = torch\.compile"):
+        quiet_trainer().fit(torch.compile(Net()), loader())
+
+
+def test_an_optimizer_step_that_trains_nothing_is_refused():
+    """optimizer_step that neither hands on its closure nor calls it would leave training_step out: it is told so."""
+
+    class Forgets(Net):
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+            optimizer.step()
+
+    class Skips(Net):
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+            if batch_idx:
+                optimizer.step(closure=optimizer_closure)
+            else:
+                optimizer_closure()
+
+    with pytest.raises(InterlockError, match=r"Forgets\.optimizer_step left out the closure, so training_step"):
+        quiet_trainer().fit(Forgets(), loader())
+    skips = Skips()
+    quiet_trainer().fit(skips, loader(2))
+    assert skips.calls == [("train", 0), ("train", 1)]
