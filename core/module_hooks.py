@@ -64,7 +64,7 @@ class ModuleHooks:
         """A batch is on the device; return -1 to end the epoch before it."""
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch is done; ``outputs`` is what ``training_step`` returned."""
+        """A batch is done; ``outputs`` is what a callback is told."""
 
     def on_before_zero_grad(self, optimizer: Optimizer) -> None:
         """Gradients are about to go."""

@@ -76,9 +76,8 @@ class Readings:
 
     @property
     def is_last_batch(self) -> bool:
-        """Whether the running micro-batch is the last of its epoch; False where that is not known."""
-        total = self.num_training_batches
-        return total is not None and self.progress.batch + 1 >= total
+        """Whether the running micro-batch is the last of its epoch."""
+        return bool(self._run and self._run.loop and self._run.loop.step.ends_epoch)
 
     @property
     def num_training_batches(self) -> int | None:

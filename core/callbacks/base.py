@@ -74,7 +74,11 @@ class Callback:
         """A micro-batch is on the device."""
 
     def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A micro-batch is done; ``outputs`` is what ``training_step`` returned."""
+        """A micro-batch is done.
+
+        ``outputs`` is a dict of what ``training_step`` returned, its ``"loss"`` detached and divided by the size of the
+        window, as backward ran on it; an empty one where there was no loss.
+        """
 
     def on_before_backward(self, trainer: Trainer, module: nn.Module, loss: Tensor) -> None:
         """``loss``, a scalar divided by the window's size, is about to be differentiated."""

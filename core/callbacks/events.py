@@ -59,6 +59,13 @@ class Events:
                 found.append(self._timed(type(callback).__name__, name, listener))
         return found
 
+    def users_listen(self, name: str) -> bool:
+        """Tell whether anyone but the callbacks of ours listens to ``name``."""
+        methods = [overridden(owner, name) for owner in (self._module, *self._callbacks)]
+        return any(
+            not str(getattr(m, "__module__", "")).startswith("core.callbacks.") for m in methods if m is not None
+        )
+
     def _timed(self, owner: str, name: str, listener: Listener) -> Listener:
         return self._trainer.profiler.wrap(f"{owner}.{name}", listener)
 

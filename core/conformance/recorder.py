@@ -64,7 +64,7 @@ class Recorder(Callback):
     def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         facts = self.facts
         facts["batches"].append((trainer.current_epoch, batch[2].tolist()))
-        facts["losses"].append(float(outputs.detach()))
+        facts["losses"].append(float(outputs["loss"]))
         if trainer.global_step > facts["first_step"] + len(facts["steps"]):
             facts["steps"].append({name: _whole(p) for name, p in _net(module).named_parameters()})
             facts["skipped"].append(trainer.skipped_steps)

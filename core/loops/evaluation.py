@@ -58,7 +58,8 @@ class EvaluationLoop:
         through = run.wrapped.evaluation if run.wrapped is not None else None
         self._step = run.trainer.profiler.wrap(f"{kind}_step", self._own_step if through is None else through)
         works = getattr(run.plugins["accelerator"], "inference_mode", True)
-        self._inference = run.trainer.inference_mode and through is None and works
+        # what a module keeps of validation inside a fit may take part in training, which inference tensors cannot
+        self._inference = run.trainer.inference_mode and through is None and works and not run.setup.optimizers
         self._context = run.hooks.forward_context() if run.hooks.changes("forward_context") else None
         self.when_known: Callable[[], None] | None = None
         """Called when the metrics are known and before anyone else is told so."""
@@ -99,7 +100,9 @@ class EvaluationLoop:
         Random numbers go on as if it had not happened, and nothing is logged.
         """
         trainer, totals, state = self.run.trainer, self.totals, get_rng_state()
-        self.totals = [batches if total is None else min(batches, total) for total in totals]
+        self.totals = (
+            [batches if total is None else min(batches, total) for total in totals] if batches >= 0 else totals
+        )
         trainer.sanity_checking = True
         try:
             self.run.events.fire("on_sanity_check_start")

@@ -40,6 +40,8 @@ class TrainingStep:
         self.own_step = takes_index(run.module.training_step)  # type: ignore[arg-type]
         self.window_starts = True
         """Whether no micro-batch of a window waits for its step."""
+        self.ends_epoch = False
+        """Whether the running micro-batch, or the newest, is the last of its epoch."""
         through: Callable[..., Any] = self.own_step if without_wrapper(self.wrapped) else self.wrapped
         self._step = trainer.profiler.wrap("training_step", through)
         self._optimizers = run.setup.optimizers
@@ -61,6 +63,7 @@ class TrainingStep:
         listeners = self.run.events.listeners
         self._on_batch_start = listeners("on_train_batch_start")
         self._on_batch_end = listeners("on_train_batch_end")
+        self._tells = self.run.events.users_listen("on_train_batch_end")
         self._on_before_backward = listeners("on_before_backward")
         self._on_after_backward = listeners("on_after_backward")
         self._on_before_step = listeners("on_before_optimizer_step")
@@ -79,7 +82,7 @@ class TrainingStep:
 
     def micro_batch(self, micro: Micro, index: int) -> bool:
         """Run one micro-batch, and the end of the window if it is the last; return False to skip the epoch's rest."""
-        batch = micro.batch
+        batch, self.ends_epoch = micro.batch, micro.ends_epoch
         if self._transfer is not None:
             batch = self._transfer(batch, self.run.device)
         self.results.batch = batch
@@ -101,9 +104,21 @@ class TrainingStep:
         if micro.ends_epoch and self.progress.stepped_in_epoch:
             self.schedules.step("epoch", self._metrics, plateau=False)
         self.progress.batch = index + 1
+        if self._tells:
+            outputs = self._told(outputs, micro.window)
         for listener in self._on_batch_end:
             listener(outputs, batch, index)
         return True
+
+    def _told(self, outputs: Any, window: int) -> Any:
+        """Return what a step came to for those who are told: a dict with the loss that backward ran on, detached."""
+        if outputs is None:
+            return {}
+        loss = loss_of(outputs) if isinstance(outputs, Tensor) or "loss" in outputs else None
+        if loss is None:
+            return outputs
+        loss = loss.detach() if window == 1 or self._manual else loss.detach() / window
+        return {"loss": loss} if isinstance(outputs, Tensor) else {**outputs, "loss": loss}
 
     def _forward(self, batch: Any, index: int) -> Any:
         if self._context is None:

@@ -80,7 +80,7 @@ class TrainingLoop:
     def fit(self) -> None:
         """Run all epochs."""
         run, trainer = self.run, self.run.trainer
-        self.step.wrapped.train()
+        self._say_modes()
         trainer.results = self.results
         self.results.reset()
         self.results.outside_batches(True)
@@ -93,6 +93,15 @@ class TrainingLoop:
             if self.limits.preempted:
                 self.limits.preemption.save_and_requeue()
         run.events.fire("on_train_end")
+
+    def _say_modes(self) -> None:
+        """Say which parts stay in eval mode: whoever put them there may have meant it, so they are left there."""
+        resting = [name or "the module" for name, part in self.run.module.named_modules() if not part.training]
+        if resting and self.run.is_rank_zero:
+            self.run.trainer.warn(
+                f"training begins with {len(resting)} parts in eval mode, such as {resting[0]}, and they stay in it\n"
+                "  hint: call train() on what is not meant to"
+            )
 
     def _epoch(self) -> None:
         run, progress = self.run, self.progress

@@ -43,6 +43,8 @@ class Entry:
     weight: float = 0.0
     met: bool = False
     """Whether the ranks have met over it: a value that comes later stands for itself."""
+    loader: int | None = None
+    """The number of the loader that it belongs to, where there are several."""
 
     @property
     def step_name(self) -> str:
@@ -197,6 +199,7 @@ class Results:
             reduction,
             sync_dist,
         )
+        entry.loader = self.loader
         self._entries[name] = entry
         # in evaluation a name may belong to the loader that is read
         if self._in_step and entry.on_step and not entry.on_epoch and not entry.sync_dist:
@@ -240,11 +243,8 @@ class Results:
         values = self.epoch_metrics()
         if count <= 1:
             return [values]
-        shared = {name: value for name, value in values.items() if LOADER_SUFFIX not in name}
-        return [
-            {**shared, **{n: v for n, v in values.items() if n.endswith(f"{LOADER_SUFFIX}{number}")}}
-            for number in range(count)
-        ]
+        owner = {entry.epoch_name: entry.loader for entry in self._entries.values()}
+        return [{name: v for name, v in values.items() if owner[name] in (None, number)} for number in range(count)]
 
     def _select(self, prog_bar: bool, logger: bool) -> Iterator[Entry]:
         for entry in self._entries.values():
@@ -263,7 +263,7 @@ class Results:
         epoch = [e for e in self._entries.values() if e.on_epoch and not e.met]
         metrics = [e.name for e in epoch if e.metric is not None]
         plain = [
-            [e.name, e.on_step, e.on_epoch, e.prog_bar, e.logger, e.reduce_fx, e.sync_dist]
+            [e.name, e.on_step, e.on_epoch, e.prog_bar, e.logger, e.reduce_fx, e.sync_dist, e.loader]
             for e in epoch
             if e.sync_dist and e.metric is None
         ]
@@ -275,7 +275,9 @@ class Results:
             entry.metric.reset()
             entry.metric = None
         for asked in dict.fromkeys(tuple(one) for _, entries in told for one in entries):
-            entry = self._entries.setdefault(asked[0], Entry(*asked))
+            missing = Entry(*asked[:-1])
+            missing.loader = asked[-1]
+            entry = self._entries.setdefault(asked[0], missing)
             if entry.total is None:  # this rank saw no batch, and logged nothing
                 entry.value = float("nan")
             self._meet_entry(entry)

@@ -95,7 +95,7 @@ class Look(Callback):
             self._counting.stop()
             events = self._counting.key_averages()
             self.exchanges = {e.key.removeprefix("c10d::"): e.count for e in events if e.key.startswith("c10d::")}
-        self.losses.append(outputs.item())
+        self.losses.append(outputs["loss"].item())
         if trainer.current_epoch == 1 and batch_idx == 2 and self.path is not None:
             trainer.save_checkpoint(self.path)
         self.bytes = sum(map(state_bytes, trainer.optimizers))

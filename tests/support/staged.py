@@ -180,7 +180,7 @@ class Losses(Callback):
         self._save_to = save_to
 
     def on_train_batch_end(self, trainer: Trainer, module: nn.Module, outputs: Any, batch: Any, index: int) -> None:
-        self.values.append(outputs.item())
+        self.values.append(outputs["loss"].item())
         if self._save_to and len(self.values) == SAVE_AT:
             trainer.save_checkpoint(self._save_to)
 

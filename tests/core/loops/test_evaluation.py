@@ -196,3 +196,51 @@ def test_order_of_values_does_not_matter_to_training():
         make_trainer(max_epochs=2).fit(module, loader(), validation)
     for ours, theirs in zip(with_validation.parameters(), without.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+class Caches(Module):
+    """Makes a table when it first needs one, and multiplies by it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.table = nn.Linear(3, 3), None
+
+    def training_step(self, batch, batch_idx):
+        if self.table is None:
+            self.table = torch.linspace(0, 1, 3) * 1.0
+        return (self.layer(batch) * self.table).pow(2).mean()
+
+    validation_step = training_step
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def test_what_validation_keeps_may_take_part_in_training():
+    """A tensor that a module made in validation, as caches are, can be used in a step of training afterwards."""
+    rows = DataLoader(torch.ones(4, 3), batch_size=2)
+    trainer = make_trainer(max_epochs=1)
+    trainer.fit(Caches(), rows, rows)  # the sanity check comes first
+    assert trainer.global_step == 2
+    module = Caches()
+    trainer.validate(module, rows, verbose=False)
+    assert module.table.is_inference()
+
+
+def test_parts_that_were_put_in_eval_mode_stay_in_it():
+    """What on_fit_start, or whoever made the module, put in eval mode trains in it, and that is said once."""
+
+    class Frozen(Caches):
+        def on_fit_start(self):
+            self.layer.eval()
+
+        def training_step(self, batch, batch_idx):
+            self.modes = self.training, self.layer.training
+            return super().training_step(batch, batch_idx)
+
+    module = Frozen()
+    with pytest.warns(
+        UserWarning, match="training begins with 1 parts in eval mode, such as layer, and they stay in it"
+    ):
+        make_trainer(max_epochs=1).fit(module, DataLoader(torch.ones(4, 3), batch_size=2))
+    assert module.modes == (True, False)

@@ -114,3 +114,10 @@ def test_a_listener_may_skip_the_rest_of_an_epoch():
     trainer.fit(Skips(), loader())
     assert trainer.global_step == 4
     assert trainer.current_epoch == 2
+
+
+def test_a_sanity_check_of_minus_one_reads_all():
+    """num_sanity_val_steps=-1 tries every validation batch before training."""
+    module = Net()
+    quiet_trainer(num_sanity_val_steps=-1).fit(module, loader(1), loader(5))
+    assert module.calls[:6] == [*(("val", index) for index in range(5)), ("train", 0)]

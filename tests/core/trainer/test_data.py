@@ -267,3 +267,17 @@ def test_a_data_module_has_to_be_made():
     for call in (lambda t: t.fit(Net(), datamodule=Data), lambda t: t.predict(Net(), Data)):
         with pytest.raises(WrongType, match=r"datamodule must be an object, not the class Data; write Data\(\.\.\.\)"):
             call(quiet_trainer())
+
+
+def test_a_value_logged_under_its_own_name_belongs_to_its_loader():
+    """With add_dataloader_idx=False each loader's result has what was logged for it, and what belongs to none."""
+
+    class Named(Net):
+        def validation_step(self, batch, batch_idx, dataloader_idx):
+            self.log(("easy", "hard")[dataloader_idx], batch.mean(), add_dataloader_idx=False)
+
+        def on_validation_epoch_end(self):
+            self.log("both", 1.0)
+
+    found = quiet_trainer().validate(Named(), [loader(2), loader(1)], verbose=False)
+    assert [sorted(each) for each in found] == [["both", "easy"], ["both", "hard"]]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.nets import Net, loader, quiet_trainer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from core import Callback, Trainer
 
@@ -126,3 +126,24 @@ def test_print_is_for_rank_zero(capsys, monkeypatch):
     monkeypatch.setattr(Trainer, "global_rank", 1)
     trainer.print("hidden")
     assert capsys.readouterr().out == "a-b\n"
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from torch.ones(3, 4)
+
+
+@pytest.mark.parametrize("data", [loader(3), DataLoader(Stream(), 1)], ids=["known length", "unknown length"])
+def test_the_last_batch_is_known_from_its_start_to_its_end(data):
+    """is_last_batch is True in the last batch's hooks, at its start as at its end, and in no other's."""
+    seen = []
+
+    class Asks(Callback):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            seen.append(trainer.is_last_batch)
+
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            seen.append(trainer.is_last_batch)
+
+    quiet_trainer(callbacks=[Asks()], max_epochs=2).fit(Net(), data)
+    assert seen == [False, False, False, False, True, True] * 2
