@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from core import __version__
 from core.errors import InterlockError
 
 COMMANDS = {
@@ -54,6 +55,10 @@ def _run(args: argparse.Namespace) -> int:
         # the reader (`| head`) has seen enough; Python would complain once more when it closes the stream
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"error: the answer cannot be written: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail once more at the end
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 2
@@ -66,6 +71,7 @@ def _make_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         description="Interlock: look at the plugins and at what works with what, without importing torch.",
         epilog=EPILOG,
     )
+    parser.add_argument("--version", action="version", version=f"interlock {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="<command>")
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(

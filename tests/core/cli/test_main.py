@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from core import __version__
 from core.cli.main import COMMANDS
 
 
@@ -60,6 +61,21 @@ def test_reader_that_stops_reading(site):
         site.plugin(f"s{number}", "strategy", f"s{number}")
     done = site.run("-c", code)
     assert done.stdout == ""
+
+
+def test_a_disk_that_is_full():
+    """Where the answer cannot be written, that is an error in one line."""
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "core.registry", "list"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "error: the answer cannot be written: No space left on device\n"
+
+
+def test_version(cli):
+    """--version tells the release."""
+    answer = cli("--version")
+    assert (answer.code, answer.out) == (0, f"interlock {__version__}\n")
 
 
 def test_terminal_that_cannot_show_a_letter(site):
