@@ -33,7 +33,7 @@ def form(backend: str, rendezvous: Rendezvous, device: torch.device, timeout: fl
     Raises:
         InvalidArgument: when the script's group is not one of the run's ranks.
     """
-    _give_back_ours()
+    give_back_earlier()
     atexit.unregister(_end_with_program)  # once, and before the handlers of what stands on the group
     atexit.register(_end_with_program)
     _leave_garbage_to_this_process()
@@ -66,10 +66,11 @@ _ours: list[Any] = []
 def give_back(formed: Any) -> None:
     """Destroy ``formed``, what :func:`form` returned, unless a later run has formed another in its place."""
     if any(formed is own for own in _ours):
-        _give_back_ours()
+        give_back_earlier()
 
 
-def _give_back_ours() -> None:
+def give_back_earlier() -> None:
+    """Destroy the group that an earlier run left; one that the program has formed by itself stays."""
     if _ours and dist.is_initialized() and dist.group.WORLD is _ours[-1]:
         dist.destroy_process_group()
     _ours.clear()
@@ -95,7 +96,7 @@ def _end_with_program() -> None:
     A thread that does so a moment later, when the interpreter is ending, aborts the process. The threads of a group
     that was given back before live on for as long as anything refers to it, such as a module wrapped for it.
     """
-    _give_back_ours()
+    give_back_earlier()
     time.sleep(THREADS_LET_GO)
 
 

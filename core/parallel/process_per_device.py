@@ -86,7 +86,10 @@ class ProcessPerDeviceStrategy(Strategy):
                 f"strategy {name!r} starts new processes, but this program runs as several since an earlier run\n"
                 "  hint: take the same strategy for all runs of a program"
             )
-        if dist.is_initialized() and environment.name != "interlock" and not has_children():
+        if environment.name == "interlock" or has_children():
+            return
+        group.give_back_earlier()
+        if dist.is_initialized():
             raise InvalidArgument(
                 f"strategy {name!r} would start {self.plan.world_size} processes, but this one is in a process group "
                 f"of {dist.get_world_size()} already\n"

@@ -118,7 +118,8 @@ from support.tiny import Tiny, loader, trainer
 
 if __name__ == "__main__":
     for strategy in sys.argv[1:]:
-        trainer(strategy).fit(Tiny(), loader())
+        name, _, devices = strategy.partition("-")
+        trainer(name, int(devices or 2)).fit(Tiny(), loader())
 """
 
 
@@ -129,3 +130,10 @@ def test_two_ways_to_start_in_one_program(tmp_path, order):
     assert ended.status == 1, ended
     assert not ended.left, ended
     assert "InvalidArgument: strategy 'ddp_spawn' starts new processes, but this program runs as several" in ended.err
+
+
+def test_several_processes_after_one(tmp_path):
+    """A program may spawn processes for a run after one that needed no others, whose group is given back."""
+    ended = run(tmp_path, BOTH, "ddp-1", "ddp_spawn-2", "ddp-1", "ddp_spawn-2")
+    assert ended.status == 0, ended
+    assert not ended.left, ended
