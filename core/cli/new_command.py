@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import keyword
+import os
 import re
 import shutil
 import sys
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = Wanted(args.kind, args.name, package)
     _check_names(wanted)
     folder: Path = args.path / wanted.distribution
-    if folder.exists():
+    if os.path.lexists(folder):  # a name that is too long for the system is none that exists
         raise InvalidArgument(f"{folder} exists already; choose another --package or --path")
     _refuse_known(wanted)
     try:

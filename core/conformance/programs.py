@@ -169,6 +169,9 @@ def start(program: Program, jobs: Sequence[Job], folder: Path, number: int) -> E
 
 def _environment(mark: str) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    path = ours.get("PYTHONPATH")
+    if path:  # programs run in folders of their own, where "src" would be another place, or none
+        ours["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
     return {**ours, "OMP_NUM_THREADS": "1", MARK: mark}
 
 

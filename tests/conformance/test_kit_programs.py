@@ -98,6 +98,13 @@ def test_environment(lab):
     assert '"RANK"' not in text
 
 
+def test_a_path_that_is_relative(lab, tmp_path, monkeypatch):
+    """What PYTHONPATH names from where the kit was started is found by programs that run elsewhere."""
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tmp_path.name, "not-there"]))
+    assert not lab("first").facts("first").error
+
+
 def survivors():
     """Return the commands of running processes that a program of this test process has started."""
     found = []

@@ -103,6 +103,12 @@ def test_a_folder_that_exists_is_left_alone(tmp_path, capsys):
     assert not files_of(tmp_path)
 
 
+def test_a_name_that_no_file_can_have_is_named(tmp_path, capsys):
+    """A name that is too long for the file system is one clear line, not a traceback."""
+    assert new("strategy", "x" * 300, "--path", tmp_path) == 1
+    assert "error: cannot write " in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
     """A file where a folder has to be is one clear line, not a traceback."""
     (tmp_path / "file").write_text("")
