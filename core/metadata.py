@@ -70,8 +70,14 @@ def read_points(groups: Collection[str]) -> tuple[list[Point], list[str]]:
     points: list[Point] = []
     for record in first.values():
         # the other records of this distribution, also those without entry points
-        records = _records(record.name) or [record]
+        records, empty = _records(record.name)
+        records = records or [record]
         best = _best(records)
+        notes += [
+            f"a metadata folder of {best.name} in {folder} is empty, as a broken uninstall leaves it, and is passed "
+            "over; delete it"
+            for folder in empty
+        ]
         notes += [
             f"{best.name} is recorded twice: {best.version} in {best.folder} counts, "
             f"{other.version} in {other.folder} does not; reinstall it"
@@ -85,7 +91,7 @@ def read_points(groups: Collection[str]) -> tuple[list[Point], list[str]]:
 
 def installed_version(distribution: str) -> str | None:
     """Return the version of ``distribution`` that counts, or None where it is not installed."""
-    records = _records(distribution)
+    records, _ = _records(distribution)
     return _best(records).version if records else None
 
 
@@ -103,9 +109,16 @@ def _version_key(version: str) -> Version:
         return Version("0")
 
 
-def _records(name: str) -> list[Record]:
-    dists = importlib_metadata.distributions(name=name)
-    return [record for dist in dists if (record := _record(dist, _text(dist, _ENTRY_POINTS)))]
+def _records(name: str) -> tuple[list[Record], list[str]]:
+    """Return the records of a distribution, and where metadata folders lie that carry its name and say nothing."""
+    records, empty = [], []
+    for dist in importlib_metadata.distributions(name=name):
+        record = _record(dist, _text(dist, _ENTRY_POINTS))
+        if record is not None:
+            records.append(record)
+        elif not _text(dist, _ENTRY_POINTS):  # one that has entry points is told of already
+            empty.append(str(dist.locate_file("")))
+    return records, empty
 
 
 def _record(dist: Distribution, entry_points: str) -> Record | None:

@@ -9,8 +9,9 @@ import pytest
 from core.conformance.plugin import FOLDER
 from core.conformance.reference import COARSEST, TOLERANCE
 
-PAGE = (Path(__file__).parents[2] / "docs" / "testing-a-plugin.md").read_text()
-COMMANDS = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, PUBLISHING = ((DOCS / f"{name}.md").read_text() for name in ("testing-a-plugin", "publishing"))
+COMMANDS = re.findall(r"```sh\n(.*?)\n```", PAGE + PUBLISHING.replace("its_name", "single_device"), re.DOTALL)
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 CHECKS = {name for path in FOLDER.glob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)}
 
@@ -38,7 +39,7 @@ def test_options(kit):
 @pytest.mark.processes
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(kit, command):
-    """Each command of the page runs; here with those checks only that are done at once."""
+    """Each command of the page, and of that on publishing, runs; here with those checks only that are done at once."""
     program, *arguments = shlex.split(command)
     assert program == "pytest"
     answer = kit.pytest(*arguments, "-k", "declaration or rules")

@@ -81,6 +81,15 @@ def test_empty_metadata_beside_the_good(site):
     assert point.version == "1.0"
 
 
+def test_nothing_beside_the_good(site):
+    """A folder with nothing in it is told of beside the list, for it is a sign of an uninstall that went wrong."""
+    (site.folder / "acme-0.9.dist-info").mkdir()
+    site.metadata("acme", "1.0", points())
+    (point,), (note,) = read()
+    assert point.version == "1.0"
+    assert note.startswith(f"a metadata folder of acme in {site.folder} is empty")
+
+
 def test_entry_points_without_metadata(site):
     """Entry points in a folder that does not name its distribution are passed over with a note."""
     site.metadata("acme", "1.0", points(), metadata="")
