@@ -31,7 +31,7 @@ from core.declarations import (
     StrategyDeclaration,
 )
 from core.errors import InvalidArgument, InvalidDeclaration, OtherAPI
-from core.metadata import Point, normalize, read_points
+from core.metadata import Point, normalize, read_points, required_by_extra
 from core.spellings import fold
 from core.wording import printable, shown, told
 
@@ -56,7 +56,7 @@ BLOCK_VARIABLE = "INTERLOCK_BLOCK"
 _PARTS = "|".join(part.__name__ for part in (Availability, Exclude, Need, Option, Package, Replaces))
 _UNKNOWN_KEYWORD = re.compile(rf"({_PARTS})\.__new__\(\) got an unexpected keyword")
 _LATER = f"it was written for another API than {API}, or a later release; upgrade {OWN_DISTRIBUTION}"
-_REFERENCE = re.compile(r"\s*(?P<module>[\w.]+)\s*:\s*(?P<attribute>[\w.]+)\s*(\[.*\])?\s*\Z")
+_REFERENCE = re.compile(r"\s*(?P<module>[\w.]+)\s*:\s*(?P<attribute>[\w.]+)\s*(\[(?P<extras>.*)\])?\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,25 @@ def _load(found: Found) -> Declaration:
         raise PhaseError("declare", f"{held}; {article} {wanted.__name__} belongs there")
     if declaration.api != API:
         raise PhaseError("api", _other_api(declaration.api, found))
-    declaration = _own(declaration, wanted)
+    declaration = _with_extras(_own(declaration, wanted), found)
     if fold(declaration.name) != fold(found.name):
         raise PhaseError("declare", f"its entry point is called {found.name!r}, its declaration {declaration.name!r}")
     return declaration
+
+
+def _with_extras(declaration: Declaration, found: Found) -> Declaration:
+    """Return the declaration with what the extras of its entry point require among its packages.
+
+    ``name = module:DECLARATION [gpu]`` says that the plugin works where ``distribution[gpu]`` was installed.
+    """
+    match = _REFERENCE.match(found.value)
+    extras = [word.strip() for word in (match["extras"] or "").split(",")] if match else []
+    packages = [
+        Package(name, versions, install=f'pip install "{found.distribution}[{extra}]"')
+        for extra in filter(None, extras)
+        for name, versions in required_by_extra(found.distribution, extra)
+    ]
+    return replace(declaration, packages=(*declaration.packages, *packages)) if packages else declaration
 
 
 def _own(declaration: Declaration, wanted: type[Declaration]) -> Declaration:

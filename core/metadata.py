@@ -95,6 +95,26 @@ def installed_version(distribution: str) -> str | None:
     return _best(records).version if records else None
 
 
+def required_by_extra(distribution: str, extra: str) -> list[tuple[str, str]]:
+    """Return name and versions of each distribution that ``distribution[extra]`` requires beside what it always does.
+
+    What stands there in a form that cannot be read is left out: an installer would have refused it.
+    """
+    from packaging.markers import UndefinedEnvironmentName
+    from packaging.requirements import InvalidRequirement, Requirement  # only entry points with an extra pay for it
+
+    found = []
+    for line in importlib_metadata.requires(distribution) or ():
+        try:
+            requirement = Requirement(line)
+            marker = requirement.marker
+            wanted = marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+        except (InvalidRequirement, UndefinedEnvironmentName):
+            continue
+        found += [(requirement.name, str(requirement.specifier))] if wanted else []
+    return found
+
+
 def _best(records: list[Record]) -> Record:
     rivals = [record for record in records if record.folder == records[0].folder]
     return max(rivals, key=lambda record: _version_key(record.version)) if len(rivals) > 1 else rivals[0]

@@ -1,10 +1,13 @@
 """Every entry point becomes a plugin or a reason, whatever its package does."""
 
+import json
+
 import pytest
 
 from core.declarations import API
 from core.discovery import scan, scan_with_notes
 from core.errors import InvalidArgument, PluginBroken
+from core.metadata import installed_version
 from core.registry import get_registry
 
 
@@ -116,6 +119,36 @@ def test_value_in_an_allowed_form(site, value):
     with (site.folder / "acme.py").open("a") as module:
         module.write("class Box:\n    inner = DECLARATION\n")
     assert site.registry().find("strategy", "ring").failure is None
+
+
+EXTRAS = """Metadata-Version: 2.1
+Name: acme
+Version: 1.0
+Provides-Extra: gpu
+Requires-Dist: pluggy>=1.0
+Requires-Dist: no-such-driver>=2,<3; extra == 'gpu'
+Requires-Dist: pluggy>=900; extra == "gpu"
+Requires-Dist: no-such-plotter; extra == 'plots'
+Requires-Dist: not a requirement; extra
+"""
+
+
+def test_what_an_extra_requires_is_looked_for(site, cli):
+    """A plugin whose entry point names an extra is unavailable where that is not installed, with the command for it."""
+    site.plugin("acme", "strategy", "ring", value="acme:DECLARATION [gpu]")
+    points = {"interlock.strategies": {"ring": "acme:DECLARATION [gpu]"}}
+    site.metadata("acme", "1.0", points, metadata=EXTRAS)
+    (row,) = (row for row in json.loads(cli("list", "--json").out) if row["name"] == "ring")
+    assert row["status"] == "unavailable"
+    assert row["reason"].split("; ") == [
+        "package 'no-such-driver' is not installed",
+        'pip install "acme[gpu]"',
+        f"package 'pluggy' {installed_version('pluggy')} is installed, >=900 is needed",
+        'pip install "acme[gpu]"',
+    ]
+    site.metadata("acme", "1.0", {"interlock.strategies": {"ring": "acme:DECLARATION"}}, metadata=EXTRAS)
+    (row,) = (row for row in json.loads(cli("list", "--json").out) if row["name"] == "ring")
+    assert row["status"] == "ready"
 
 
 def test_entry_point_named_otherwise_than_its_declaration(site):
