@@ -1,8 +1,9 @@
 """Strategies against the same thing written by hand with torch or fairscale: each has a loop of its own here.
 
 Two gloo processes on this machine, in turn, in one run: time per step and its ratio, the optimizer state that each
-rank holds, and the peak memory of each process. ``dp``, which has one process, comes first. ``ddp_spawn`` and
-``ddp_fork`` take the steps of ``ddp``.
+rank holds, and the peak memory of each process. ``dp``, which has one process, comes first. The others take steps of
+these: ``ddp_spawn`` and ``ddp_fork`` those of ``ddp``, ``ddp_sharded_spawn`` those of ``ddp_sharded``, ``ddp2`` those of
+``dp`` inside ``ddp``; ``rpc`` sends what its module says.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from ddp import WORLD, ddp_by_hand, sharded_by_hand
 from rich.console import Console
 from rich.table import Table
+from rpc_stages import rpc_sequential_by_hand, tick_for_server
 from step_overhead import Ours, make_loader, make_net, quietly, train_by_hand
 from timing import Clock, arguments, measure, show, summarize, write
 from torch import nn
@@ -113,6 +115,15 @@ def pipeline(**options: object) -> object:
     return PipelineStrategy(balance=balance, micro_batches=MICRO_BATCHES, **options)
 
 
+def rpc_sequential(clock: Clock, loader) -> None:
+    from builtin_plugins.rpc_sequential.strategy import RPCSequentialStrategy
+
+    balance = [end - begin for begin, end in STAGES]
+    strategy = RPCSequentialStrategy(balance=balance, micro_batches=MICRO_BATCHES)
+    ours(clock, loader, strategy, InParts, (Tick(clock),))
+    tick_for_server(clock)
+
+
 class Weigh(Callback):
     """Notes the optimizer state that this rank holds at the end."""
 
@@ -180,10 +191,24 @@ def rank_main(settings) -> None:
         rows += found
         if dist.get_rank() == 0:
             show(f"two gloo processes, {settings.rounds} rounds of {settings.steps} steps", found, base)
+    if not settings.only or "rpc_sequential" in settings.only:
+        rows += _over_rpc(clock, loader, settings)
     _show_memory()
     if dist.get_rank() == 0:
         write(settings.json, rows, settings)
     dist.destroy_process_group()
+
+
+def _over_rpc(clock: Clock, loader, settings) -> list[dict[str, float | str]]:
+    base = "rpc_sequential by hand"
+    contenders = {  # ours first: it enters the RPC world that both use
+        "interlock rpc_sequential": quietly(partial(rpc_sequential, clock, loader)),
+        base: quietly(partial(rpc_sequential_by_hand, clock, loader, STAGES, MICRO_BATCHES)),
+    }
+    found = summarize(measure(contenders, clock, settings.rounds), base)
+    if dist.get_rank() == 0:
+        show(f"two processes over RPC, {settings.rounds} rounds of {settings.steps} steps", found, base)
+    return found
 
 
 def _show_memory() -> None:
