@@ -1,9 +1,9 @@
 """Strategies against the same thing written by hand with torch or fairscale: each has a loop of its own here.
 
 Two gloo processes on this machine, in turn, in one run: time per step and its ratio, the optimizer state that each
-rank holds, and the peak memory of each process. ``dp``, which has one process, comes first. The others take steps of
-these: ``ddp_spawn`` and ``ddp_fork`` those of ``ddp``, ``ddp_sharded_spawn`` those of ``ddp_sharded``, ``ddp2`` those of
-``dp`` inside ``ddp``; ``rpc`` sends what its module says.
+rank holds, and the peak memory of each process. ``dp``, which has one process, comes first. The others take
+steps of these: ``ddp_spawn`` and ``ddp_fork`` those of ``ddp``, ``ddp_sharded_spawn`` those of ``ddp_sharded``,
+``ddp2`` those of ``dp`` inside ``ddp``; ``rpc`` sends what its module says.
 """
 
 from __future__ import annotations
