@@ -18,6 +18,7 @@ from torch.utils.data import (
 
 from core.errors import InvalidArgument
 from core.hookspecs import Shard
+from core.seed import WorkerSeed
 
 
 class EvaluationSampler(Sampler[int]):
@@ -89,6 +90,16 @@ def with_sampler(loader: DataLoader[Any], sampler: Sampler[int]) -> DataLoader[A
     if loader.batch_sampler is not None:
         batches = BatchSampler(sampler, loader.batch_size or 1, loader.drop_last)
         twin.__dict__["batch_sampler"] = batches
+    twin.__dict__["_iterator"] = None  # persistent workers of the original stay with it
+    return twin
+
+
+def with_worker_seed(loader: Any, rank: int) -> Any:
+    """Copy the loader so that its workers are seeded by ``rank`` too, unless it has no workers or seeds them itself."""
+    if not isinstance(loader, DataLoader) or not loader.num_workers or loader.worker_init_fn is not None:
+        return loader
+    twin = copy.copy(loader)
+    twin.__dict__["worker_init_fn"] = WorkerSeed(rank)
     twin.__dict__["_iterator"] = None  # persistent workers of the original stay with it
     return twin
 

@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from core.data.combined import CombinedLoader, InTurn, combine
-from core.data.sharding import shard_loader, with_sampler
+from core.data.sharding import shard_loader, with_sampler, with_worker_seed
 from core.errors import InterlockError, WrongType
-from core.seed import sampler_seed
+from core.seed import sampler_seed, seeds_workers
 from core.userhooks import overridden
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class DataSource:
     def _sharded(self, loader: Any, *, train: bool, name: str) -> Any:
         run = self.run
         assert run is not None, "asked inside a run only"
+        if run.ranks.world_size > 1 and seeds_workers():
+            loader = with_worker_seed(loader, run.ranks.global_rank)
         if not run.trainer.use_distributed_sampler:
             return loader
         return shard_loader(loader, run.hooks.shard_data(), train=train, seed=sampler_seed(), name=name)

@@ -10,7 +10,8 @@ pytestmark = pytest.mark.processes
 SCRIPT = """
 import json, os, warnings
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from core import seed_everything
 from support.scripts import note
 from support.tiny import Tiny, trainer
 
@@ -65,6 +66,22 @@ tested.fit(module, rows(5, 3))
 streamed = [module.steps, tested.global_step, module.layer.weight.tolist()]
 note(f"rank{rank}", json.dumps(seen))
 note(f"known{rank}", json.dumps([known, told, streamed]))
+
+class Drawn(Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        return torch.rand(4)
+
+class Keeping(Tiny):
+    def predict_step(self, batch, batch_idx):
+        return batch.tolist()
+
+drawn = []
+for workers in (False, True):
+    seed_everything(3, workers=workers)
+    drawn.append(tested.predict(Keeping(), DataLoader(Drawn(), num_workers=1)))
+note(f"drawn{rank}", json.dumps(drawn))
 """
 
 
@@ -107,3 +124,10 @@ def test_loaders_of_different_lengths(ended):
     assert (streamed[0], streamed_others[0]) == (4, 3), ended
     assert streamed[1:] == streamed_others[1:], ended
     assert streamed[1] == 2
+
+
+def test_workers_of_ranks_differ_where_they_are_to(ended):
+    """After seed_everything(seed) the ranks' workers draw the same, with workers=True each rank's its own numbers."""
+    same, differing = zip(*(json.loads(ended.note(f"drawn{rank}")) for rank in (0, 1)), strict=True)
+    assert same[0] == same[1], ended
+    assert differing[0] != differing[1], ended

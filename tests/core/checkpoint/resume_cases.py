@@ -58,6 +58,7 @@ SCENARIOS = [
     Scenario("window", trainer={"accumulate_grad_batches": 4}, batch=8),
     Scenario("inside_window", trainer={"accumulate_grad_batches": 4}, batch=6),
     Scenario("inside_last_window", trainer={"accumulate_grad_batches": 5}, batch=11),
+    Scenario("keeps_position", data="keeps_position"),
     Scenario("stream", data="stream"),
     Scenario("stream_inside_window", data="stream", trainer={"accumulate_grad_batches": 4}, batch=6),
 ]
@@ -106,11 +107,45 @@ class PythonSampler(torch.utils.data.Sampler[int]):
         return SAMPLES
 
 
-def loader_for(scenario: Scenario, size: int) -> DataLoader[Any]:
+class KeepsPosition:
+    """A loader of another package: it draws its order by itself, and has its position as state, as torchdata's has."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.generator = size, random.Random(3)
+        self.done = self.first = 0
+        self.began: Any = self.generator.getstate()
+
+    def __len__(self) -> int:
+        return SAMPLES // self.size
+
+    def __iter__(self) -> Any:
+        order = list(range(SAMPLES))
+        self.began = self.generator.getstate()
+        self.generator.shuffle(order)
+        self.done, self.first = self.first, 0
+        for number in range(self.done, len(self)):
+            index = torch.tensor(order[number * self.size : (number + 1) * self.size])
+            x = torch.linspace(-1, 1, 6) * (index[:, None] / SAMPLES)
+            self.done = number + 1
+            yield index, x, x[:, :1].abs()
+
+    def state_dict(self) -> dict[str, Any]:
+        version, numbers, gauss = self.began
+        return {"done": self.done, "began": [version, list(numbers), gauss]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        version, numbers, gauss = state["began"]
+        self.generator.setstate((version, tuple(numbers), gauss))
+        self.first = state["done"]
+
+
+def loader_for(scenario: Scenario, size: int) -> Any:
     """Return the loader; random orders wherever the data has an order to draw."""
     data = scenario.data
     if data == "stream":
         return DataLoader(Stream(), batch_size=size)
+    if data == "keeps_position":
+        return KeepsPosition(size)
     if data == "tensors":
         x = torch.linspace(-1, 1, 6) * (torch.arange(SAMPLES)[:, None] / SAMPLES)
         return DataLoader(TensorDataset(torch.arange(SAMPLES), x, x[:, :1].abs()), size, shuffle=True)

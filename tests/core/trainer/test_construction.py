@@ -263,3 +263,11 @@ def test_name_from_elsewhere(kind, name, now):
     """A name that people know from elsewhere is refused with what to write here."""
     with pytest.raises(UnknownPlugin, match=re.escape(now)):
         Trainer(**{kind: name})
+
+
+def test_barebones_runs_the_loop_alone(tmp_path):
+    """barebones=True has no logger, checkpoint, bar, summary or sanity check, unless one is asked for by name."""
+    bare = Trainer(accelerator="cpu", barebones=True, default_root_dir=tmp_path, max_epochs=1)
+    assert (bare.loggers, bare.callbacks, bare.num_sanity_val_steps) == ([], [], 0)
+    own = Trainer(accelerator="cpu", barebones=True, logger=CSVLogger(tmp_path), enable_checkpointing=True)
+    assert [type(each) for each in (*own.loggers, *own.callbacks)] == [CSVLogger, ModelCheckpoint]
