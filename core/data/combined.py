@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, Literal
 
+import torch
 from torch.utils.data import DataLoader
 
 from core.arguments import choice
@@ -67,14 +69,15 @@ class CombinedLoader:
             set_epoch(loader, epoch)
 
     def __iter__(self) -> Iterator[Any]:
+        seeds = _seeds()
         if self.mode == "sequential":
             for number, loader in enumerate(self.parts):
-                for index, batch in enumerate(loader):
+                for index, batch in enumerate(_started(loader, next(seeds)) if number else loader):
                     yield batch, index, number
             return
-        yield from self._side_by_side()
+        yield from self._side_by_side(seeds)
 
-    def _side_by_side(self) -> Iterator[Any]:
+    def _side_by_side(self, seeds: Iterator[int]) -> Iterator[Any]:
         loaders = self.parts
         iterators = [iter(loader) for loader in loaders]
         used_up = [False] * len(loaders)
@@ -88,10 +91,33 @@ class CombinedLoader:
                         return
                     batch = None
                     if self.mode == "max_size_cycle":
-                        iterators[number] = iter(loaders[number])
+                        iterators[number] = _started(loaders[number], next(seeds))
                         batch = next(iterators[number], None)
                 batches.append(batch)
             yield self._shaped(batches)
+
+
+def _seeds() -> Iterator[int]:
+    """Return seeds that follow from the random state of the moment, which stays as it is."""
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
+    return iter(lambda: int(torch.empty((), dtype=torch.int64).random_(generator=generator)), None)
+
+
+def _started(loader: Any, seed: int) -> Iterator[Any]:
+    """Begin to read ``loader`` in the middle of an epoch, in an order that follows from ``seed`` alone.
+
+    Drawn from the random numbers that training uses as well, the order would be another one where a resumed epoch
+    passes over the batches that were done.
+    """
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        batches = iter(loader)
+        first = list(islice(batches, 1))  # samplers draw their order when the first batch is asked for
+    finally:
+        torch.set_rng_state(state)
+    return chain(first, batches)
 
 
 _END = object()
