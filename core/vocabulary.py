@@ -75,6 +75,7 @@ VOCABULARY = MappingProxyType(
         "launched.mpi": "the processes were started by mpirun",
         "launched.slurm": "the processes were started by SLURM",
         "launched.torchrun": "the processes were started by torchrun or another env:// launcher",
+        "launched.xla": "the processes were started by torch_xla.launch in the program itself",
         "session.interactive": "the code comes from a prompt, a notebook, standard input or -c",
         "session.script": "the code is a script or module that can be run again",
         # what a module brings

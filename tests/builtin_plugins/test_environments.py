@@ -47,24 +47,33 @@ KUBEFLOW = {
     "RANK": "3",
     "PET_NPROC_PER_NODE": "auto",
 }
-LAUNCHERS = {"slurm": SLURM, "mpi": MPI, "lsf": LSF, "kubeflow": KUBEFLOW}
+XLA = {
+    "PJRT_LOCAL_PROCESS_COUNT": "2",
+    "PJRT_LOCAL_PROCESS_RANK": "1",
+    "TPU_WORKER_HOSTNAMES": "first,second",
+    "TPU_WORKER_ID": "1",
+}
+LAUNCHERS = {"slurm": SLURM, "mpi": MPI, "lsf": LSF, "kubeflow": KUBEFLOW, "xla": XLA}
 RANKS = {
     "slurm": Ranks(3, 1, 1, 4, 2),
     "mpi": Ranks(3, 1, 1, 4, 2),
     "lsf": Ranks(3, 1, 1, 4, 2),
     "kubeflow": Ranks(3, 0, 3, 4, 1),
+    "xla": Ranks(3, 1, 1, 4, 2),
 }
 MEETING = {
     "slurm": ("127.0.0.1", 15000 + 1234 * 7),
     "mpi": ("first", 29500),
     "lsf": ("first", 10678),
     "kubeflow": ("job-master-0", 23456),
+    "xla": ("first", 0),
 }
 SIZES = {
     "slurm": "SLURM_NTASKS=4",
     "mpi": "OMPI_COMM_WORLD_SIZE=4",
     "lsf": "JSM_NAMESPACE_SIZE=4",
     "kubeflow": "WORLD_SIZE=4",
+    "xla": "PJRT_LOCAL_PROCESS_COUNT=2",
 }
 
 
@@ -89,6 +98,7 @@ NEEDED = {
     "mpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     "lsf": tuple(name for name in LSF if not name.startswith("OMPI")),
     "kubeflow": ("KUBERNETES_PORT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"),
+    "xla": ("PJRT_LOCAL_PROCESS_COUNT", "PJRT_LOCAL_PROCESS_RANK"),
 }
 
 
@@ -114,6 +124,8 @@ WRONG = [
     ("lsf", {"LSB_DJOB_RANKFILE": "gone"}, "LSB_DJOB_RANKFILE='gone' cannot be read: No such file"),
     ("lsf", {"LSB_JOBID": "5678.1"}, "LSB_JOBID='5678.1'"),
     ("kubeflow", {"RANK": "4"}, "RANK=4 and WORLD_SIZE=4"),
+    ("xla", {"PJRT_LOCAL_PROCESS_RANK": "2"}, "PJRT_LOCAL_PROCESS_RANK=2 and PJRT_LOCAL_PROCESS_COUNT=2"),
+    ("xla", {"TPU_WORKER_ID": "2"}, "TPU_WORKER_ID=2 and the number of TPU_WORKER_HOSTNAMES=2"),
     ("kubeflow", {"PET_NPROC_PER_NODE": "2"}, r"2 processes \(PET_NPROC_PER_NODE\) of WORLD_SIZE=4"),
 ]
 
@@ -123,6 +135,18 @@ def test_contradictions_are_refused(name, wrong, message):
     """Variables that contradict each other, or hold no number, are refused by name with what they hold."""
     with pytest.raises(InvalidArgument, match=message):
         detect_environment({**LAUNCHERS[name], **wrong})
+
+
+def test_strategy_that_launches_is_refused_inside_a_launch():
+    """Where the program has called torch_xla.launch itself, the strategy that does so is refused for that."""
+    request = Request("xla", strategy="xla_spawn", devices=Devices(2), environment=detect_environment(XLA))
+    with pytest.raises(InvalidCombination, match="the launcher has started the processes already"):
+        get_registry().resolve(request)
+
+
+def test_one_process_of_xla_is_no_launch():
+    """The runtime sets its variables in a process alone, too."""
+    assert detect_environment({"PJRT_LOCAL_PROCESS_COUNT": "1", "PJRT_LOCAL_PROCESS_RANK": "0"}).name == "none"
 
 
 def test_mpi_on_several_hosts_asks_for_the_address():
