@@ -15,6 +15,7 @@ from core.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from core.data.stream import length_of
 from core.environments import detect_environment
 from core.loggers import Logger
+from core.strategy_view import StrategyView
 
 if TYPE_CHECKING:
     from core.loops.progress import Progress
@@ -187,8 +188,8 @@ class Readings:
 
     @property
     def strategy(self) -> Any:
-        """The strategy's implementation during a run, else its name."""
-        return self._run.plugins["strategy"] if self._run else self.plan.strategy.name
+        """The strategy during a run, with ``barrier()`` and the like, else its name."""
+        return StrategyView(self._run) if self._run else self.plan.strategy.name
 
     @property
     def accelerator(self) -> Any:

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.processes
 
 SEVERAL = """
 import json, os
+import torch
 import torch.distributed as dist
 from support.scripts import note
 from support.tiny import Tiny, loader, trainer
@@ -29,6 +30,12 @@ for tested in (first, second, alone, first):
 first.save_checkpoint("after.ckpt")
 seen.append(second.validate(module, loader(), verbose=False))
 seen.append(dist.get_world_size())
+together = second.strategy
+together.barrier()
+together.barrier("mine")
+seen.append([together.broadcast(rank), together.reduce(torch.tensor(rank)).item(), together.reduce(rank, "sum").item()])
+seen.append([together.reduce_boolean_decision(rank == 0), together.reduce_boolean_decision(rank == 0, all=False)])
+seen.append(together.all_gather(torch.tensor(rank)).tolist())
 note(f"rank{rank}", json.dumps(seen))
 """
 
@@ -41,6 +48,7 @@ def test_several_runs(tmp_path):
     ranks = [json.loads(ended.note(f"rank{rank}")) for rank in (0, 1)]
     assert ranks[0] == ranks[1], ended
     assert [steps for _, _, steps in ranks[0][:4]] == [5, 5, 10, 10]
+    assert ranks[0][-3:] == [[0, 0.5, 1], [False, True], [0, 1]], "what trainer.strategy does for all ranks"
     assert (tmp_path / "after.ckpt").is_file()
 
 

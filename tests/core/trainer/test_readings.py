@@ -6,6 +6,8 @@ from support.nets import Net, loader, quiet_trainer
 from torch.utils.data import DataLoader, IterableDataset
 
 from core import Callback, Trainer
+from core.errors import InvalidArgument
+from core.plugins import Strategy
 
 COUNTERS = ["current_epoch", "global_step", "max_epochs", "max_steps", "min_epochs", "min_steps"]
 RANKS = ["global_rank", "local_rank", "node_rank", "world_size", "num_devices", "num_nodes", "is_global_zero"]
@@ -147,3 +149,26 @@ def test_the_last_batch_is_known_from_its_start_to_its_end(data):
 
     quiet_trainer(callbacks=[Asks()], max_epochs=2).fit(Net(), data)
     assert seen == [False, False, False, False, True, True] * 2
+
+
+def test_the_strategy_can_be_asked_as_people_ask_it():
+    """trainer.strategy has barrier(), broadcast, reduce and the rest with the arguments that moved code gives."""
+
+    class Asks(Callback):
+        def on_train_start(self, trainer, module):
+            strategy = trainer.strategy
+            strategy.barrier()
+            strategy.barrier("data is there")
+            self.told = [strategy.broadcast([1], src=0), strategy.reduce(3.0).item(), strategy.root_device.type]
+            self.decided = [strategy.reduce_boolean_decision(True), strategy.reduce_boolean_decision(False, all=False)]
+            self.ranks = [strategy.world_size, strategy.is_global_zero, strategy.global_rank]
+            self.same = isinstance(strategy, Strategy)
+            with pytest.raises(InvalidArgument, match="reduce_op='median' must be one of sum, mean, min, max"):
+                strategy.reduce(torch.ones(1), reduce_op="median")
+            with pytest.raises(InvalidArgument, match=r"broadcast\(src=1\)"):
+                strategy.broadcast(1, src=1)
+
+    asks = Asks()
+    quiet_trainer(callbacks=asks).fit(Net(), loader(1))
+    assert (asks.told, asks.decided) == ([[1], 3.0, "cpu"], [True, False])
+    assert (asks.ranks, asks.same) == ([1, True, 0], True)
