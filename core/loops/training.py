@@ -42,7 +42,7 @@ class TrainingLoop:
             # a checkpoint that is written when validation is over holds what it did to the schedulers
             evaluation.when_known = self._step_plateaus
         self._plateaus_stepped = -1
-        self.used_up = False
+        self.used_up = self._reloads = False
         self.use_loader(loader)
 
     def use_loader(self, loader: Any) -> None:
@@ -107,6 +107,9 @@ class TrainingLoop:
         run, progress = self.run, self.progress
         trainer, step = run.trainer, self.step
         log_every = trainer.log_every_n_steps
+        if self._reloads:  # here and not when an epoch ends, for it may have been the last
+            self._reloads = False
+            run.data.reload(self, progress.epoch)
         set_epoch(self.loader, progress.epoch)
         run.events.fire("on_train_epoch_start")
         self.results.outside_batches(False)
@@ -202,4 +205,4 @@ class TrainingLoop:
         self.results.reset()
         if whole:
             progress.next_epoch()
-            run.data.reload(self, progress.epoch)
+            self._reloads = True

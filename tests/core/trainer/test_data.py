@@ -112,6 +112,7 @@ def test_loaders_are_made_anew_when_asked():
     trainer = quiet_trainer(max_epochs=4, reload_dataloaders_every_n_epochs=2)
     trainer.fit(net)
     assert trainer.global_step == 1 + 1 + 2 + 2
+    assert net.made == 2, "none is made when training is over"
 
 
 @pytest.mark.parametrize(
