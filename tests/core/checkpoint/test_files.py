@@ -330,3 +330,25 @@ def test_a_file_in_torchs_older_format_is_read(saved):
     trainer = make_trainer(max_epochs=3)
     trainer.fit(Net("adam"), DataLoader(dataset(3), GLOBAL_BATCH), ckpt_path=saved)
     assert trainer.global_step == 9
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ({"name": "theirs", "checkpoint": []}, "theirs writes or reads no full checkpoint"),
+        ({"world_size": 4, "checkpoint": ["checkpoint.full"]}, "reads its checkpoints on the same number of processes"),
+    ],
+    ids=["another strategy", "another number of processes"],
+)
+def test_a_layout_that_is_not_exchanged_is_refused_first(saved, written, why):
+    """A file of a strategy that declares no exchange is refused with both layouts, and the module is as it was."""
+    checkpoint = torch.load(saved, weights_only=True)
+    plan = checkpoint["interlock"]["plan"]
+    plan["world_size"] = written.get("world_size", plan["world_size"])
+    plan["strategy"] |= {name: value for name, value in written.items() if name != "world_size"}
+    torch.save(checkpoint, saved)
+    module = Net("adam")
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    refuse(module, saved, f"was written by {plan['strategy']['name']} on {plan['world_size']} processes and cannot be")
+    refuse(module, saved, why)
+    torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
