@@ -29,7 +29,7 @@ def whole_state(module: nn.Module, optimizers: list[Optimizer], keep: bool) -> d
         return gathered.detach().cpu() if keep else None
 
     state = sharded_state(module, optimizers)
-    gathered: dict[str, Any] = map_tensors(state, whole)  # type: ignore[arg-type]  # None where nothing is kept
+    gathered: dict[str, Any] = map_tensors(state, whole)
     return gathered
 
 

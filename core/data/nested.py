@@ -9,23 +9,25 @@ from typing import Any
 from torch import Tensor
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[Any], Any], kinds: type | tuple[type, ...] = Tensor) -> Any:
     """Return ``value`` with ``change`` applied to each tensor in dicts, lists, tuples and dataclasses.
 
-    Objects with a ``to`` method of their own and all other types are returned as they are.
+    Objects with a ``to`` method of their own and all other types are returned as they are. With ``kinds`` it is
+    applied to what is of these types instead.
     """
-    if isinstance(value, Tensor):
+    if isinstance(value, kinds):
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(item, change) for item in value))
+        return type(value)(*(map_tensors(item, change, kinds) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(map_tensors(item, change) for item in value)
+        return type(value)(map_tensors(item, change, kinds) for item in value)
     if isinstance(value, Mapping):
-        changed = {key: map_tensors(item, change) for key, item in value.items()}
+        changed = {key: map_tensors(item, change, kinds) for key, item in value.items()}
         return changed if type(value) is dict else type(value)(changed)  # type: ignore[call-arg]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [f for f in dataclasses.fields(value) if f.init]
-        return dataclasses.replace(value, **{f.name: map_tensors(getattr(value, f.name), change) for f in fields})
+        changed = {f.name: map_tensors(getattr(value, f.name), change, kinds) for f in fields}
+        return dataclasses.replace(value, **changed)
     return value
 
 

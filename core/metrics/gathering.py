@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 def gather_tensors(run: Run, data: Any, sync_grads: bool) -> Any:
     """See :meth:`core.module.Module.all_gather`."""
+    data = map_tensors(data, lambda number: torch.tensor(number, device=run.device), (bool, int, float))
     if run.ranks.world_size == 1:
         return data
-    if isinstance(data, bool | int | float):
-        data = torch.tensor(data, device=run.device)
 
     def gather(tensor: Tensor) -> Tensor:
         if sync_grads and tensor.requires_grad:
@@ -30,9 +29,12 @@ def gather_tensors(run: Run, data: Any, sync_grads: bool) -> Any:
 
 def _table(tensor: Tensor, run: Run) -> Tensor:
     """Return a row for each rank; it needs only the hook ``reduce``, as each rank writes its own row among zeros."""
-    table = torch.zeros(run.ranks.world_size, *tensor.shape, dtype=tensor.dtype, device=run.device)
+    truth = tensor.dtype is torch.bool  # which cannot be added up
+    dtype = torch.uint8 if truth else tensor.dtype
+    table = torch.zeros(run.ranks.world_size, *tensor.shape, dtype=dtype, device=run.device)
     table[run.ranks.global_rank] = tensor
-    return run.hooks.reduce(table, "sum")  # type: ignore[no-any-return]
+    gathered: Tensor = run.hooks.reduce(table, "sum")
+    return gathered.to(torch.bool) if truth else gathered
 
 
 class _Gather(torch.autograd.Function):

@@ -49,12 +49,16 @@ class Entry:
     @property
     def step_name(self) -> str:
         """The name of the step value; it is forked only where both are wanted."""
-        return f"{self.name}_step" if self.on_epoch else self.name
+        return self._forked("_step") if self.on_epoch else self.name
 
     @property
     def epoch_name(self) -> str:
         """The name of the epoch value."""
-        return f"{self.name}_epoch" if self.on_step else self.name
+        return self._forked("_epoch") if self.on_step else self.name
+
+    def _forked(self, ending: str) -> str:
+        name, suffix, number = self.name.partition(LOADER_SUFFIX)
+        return f"{name}{ending}{suffix}{number}"
 
     def add(self, value: Tensor | float, batch_size: int) -> None:
         """Take one value of the epoch; means are weighted by ``batch_size``."""

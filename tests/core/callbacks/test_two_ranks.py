@@ -60,5 +60,5 @@ def test_gathered_outputs_bring_gradients_back(ended):
     assert first["joint"] == second["joint"]
     for found, expected in zip(first["joint"], module.parameters(), strict=True):
         torch.testing.assert_close(torch.tensor(found), expected.detach(), rtol=1e-5, atol=1e-7)
-    assert first["gathered"] == [2, 2, 4]
+    assert first["gathered"] == [[2, 2, 4], [[0, 1], [True, False]]]
     assert module.shape == [4, 4]  # one rank adds no dimension

@@ -62,7 +62,9 @@ class Joint(Module):
 
     def training_step(self, batch, batch_idx):
         outputs = self.all_gather(self.layer(batch / 16), sync_grads=True).flatten(0, -2)
-        self.shape = list(self.all_gather({"batch": batch})["batch"].shape)
+        gathered = self.all_gather({"batch": batch, "rank": self.global_rank, "first": self.global_rank == 0})
+        self.shape = list(gathered["batch"].shape)
+        self.ranks = [gathered["rank"].tolist(), gathered["first"].tolist()]
         return (outputs @ outputs.T).square().mean()
 
     def configure_optimizers(self):
@@ -116,7 +118,7 @@ def main(folder):
     joint = Joint()
     quiet_trainer(strategy="ddp", devices=2, use_distributed_sampler=False).fit(joint, halves(trainer.global_rank))
     seen["joint"] = [value.tolist() for value in joint.parameters()]
-    seen["gathered"] = joint.shape
+    seen["gathered"] = joint.shape, joint.ranks
     trainer = quiet_trainer(strategy="ddp", devices=2)
     trainer.callbacks = [PredictionWriter(folder / "predictions")]
     trainer.predict(module, loader(3), return_predictions=False)

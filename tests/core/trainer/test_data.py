@@ -282,3 +282,16 @@ def test_a_value_logged_under_its_own_name_belongs_to_its_loader():
 
     found = quiet_trainer().validate(Named(), [loader(2), loader(1)], verbose=False)
     assert [sorted(each) for each in found] == [["both", "easy"], ["both", "hard"]]
+
+
+def test_the_number_of_a_loader_ends_the_name():
+    """A value wanted per step and epoch is forked before the loader's number, as people monitor it."""
+
+    class Both(Net):
+        def validation_step(self, batch, batch_idx, dataloader_idx):
+            self.log("x", batch.mean(), on_step=True, on_epoch=True)
+
+    trainer = quiet_trainer()
+    first, second = trainer.validate(Both(), [loader(2), loader(1)], verbose=False)
+    assert (list(first), list(second)) == (["x_epoch/dataloader_idx_0"], ["x_epoch/dataloader_idx_1"])
+    assert {"x/dataloader_idx_0", "x_epoch/dataloader_idx_0"} <= trainer.callback_metrics.keys()
