@@ -77,7 +77,7 @@ class Trainer(Readings):
         detect_anomaly: find the operation that made a gradient NaN; slow.
         plugins: configured instances of plugins, each in place of the argument of its kind.
         sync_batchnorm: compute batch-norm statistics over all ranks.
-        reload_dataloaders_every_n_epochs: make the training loader anew every n epochs; 0 never.
+        reload_dataloaders_every_n_epochs: ask for the loaders of a fit anew every n epochs; 0 never.
         async_checkpointing: write checkpoints in a thread beside the training; a run ends when they are on disk.
         barebones: no checkpoints, loggers, bar, summary or sanity check: for measuring.
         default_root_dir: where logs and checkpoints go; the current folder by default.

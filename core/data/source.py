@@ -115,11 +115,15 @@ class DataSource:
         return shard_loader(loader, run.hooks.shard_data(), train=train, seed=sampler_seed(), name=name)
 
     def reload(self, loop: TrainingLoop, epoch: int) -> None:
-        """Make the training loader anew where ``reload_dataloaders_every_n_epochs`` says so."""
+        """Make the loaders anew where ``reload_dataloaders_every_n_epochs`` says so, those left out that were given."""
         assert self.run is not None, "asked inside a run only"
         every = self.run.trainer.reload_dataloaders_every_n_epochs
-        if every and epoch % every == 0 and self.given.get("train") is None:
+        if not every or epoch % every:
+            return
+        if self.given.get("train") is None:
             loop.use_loader(self.training())
+        if loop.evaluation is not None and self.given.get("validation") is None:
+            loop.evaluation.use_loaders(self.evaluation("validation"))
 
 
 def each(loader: Any, change: Callable[[Any], Any]) -> Any:

@@ -43,9 +43,8 @@ class EvaluationLoop:
     def __init__(
         self, run: Run, loaders: Sequence[Any], limit: int | float, kind: Kind = "validation", keep: bool = False
     ) -> None:
-        self.run, self.loaders, self.kind, self._keep = run, loaders, kind, keep
-        name = {"validation": "limit_val_batches"}.get(kind, f"limit_{kind}_batches")
-        self.totals = [batches_within(limit, length_of(loader), name) for loader in loaders]
+        self.run, self.kind, self._keep, self._limit = run, kind, keep, limit
+        self.use_loaders(loaders)
         self.results = run.results(on_step=False, on_epoch=True, in_step=False)
         own = getattr(run.module, f"{kind}_step")
         if len(loaders) > 1 and takes(own, 2) and not takes(own, 3):
@@ -65,6 +64,12 @@ class EvaluationLoop:
         """Called when the metrics are known and before anyone else is told so."""
         self._on_batch_start = run.events.listeners(f"on_{kind}_batch_start")
         self._on_batch_end = run.events.listeners(f"on_{kind}_batch_end")
+
+    def use_loaders(self, loaders: Sequence[Any]) -> None:
+        """Read ``loaders`` from the next evaluation on."""
+        name = {"validation": "limit_val_batches"}.get(self.kind, f"limit_{self.kind}_batches")
+        self.loaders = loaders
+        self.totals = [batches_within(self._limit, length_of(loader), name) for loader in loaders]
 
     def run_once(self) -> Outcome:
         """Evaluate all loaders once; every rank calls it."""

@@ -115,6 +115,28 @@ def test_loaders_are_made_anew_when_asked():
     assert net.made == 2, "none is made when training is over"
 
 
+def test_validation_loaders_are_made_anew_too():
+    """With reload_dataloaders_every_n_epochs=1 each epoch is validated with a loader of its own; given ones stay."""
+
+    class Counts(Net):
+        made = 0
+
+        def val_dataloader(self):
+            self.made += 1
+            return [loader(self.made), loader(2)]
+
+        def validation_step(self, batch, batch_idx, dataloader_idx):
+            self.calls.append((self.current_epoch, dataloader_idx))
+
+    net, settings = Counts(), {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1, "num_sanity_val_steps": 0}
+    quiet_trainer(**settings).fit(net, loader(1))
+    first = [epoch for epoch, number in net.calls if epoch != "train" and number == 0]
+    assert first == [0, 1, 1, 2, 2, 2]
+    assert net.made == 3
+    quiet_trainer(**settings).fit(net, loader(1), [loader(1), loader(1)])
+    assert net.made == 3
+
+
 @pytest.mark.parametrize(
     ("mode", "lengths"), [("max_size_cycle", 3), ("min_size", 2), ("max_size", 3), ("sequential", 5)]
 )
