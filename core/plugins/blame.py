@@ -25,6 +25,8 @@ def name_hook(error: BaseException, plan: Plan, plugins: Mapping[str, Plugin], m
     Returns:
         ``error``; a SystemExit by a hook's own code becomes an error, for it would end the program without a word.
     """
+    if isinstance(error, KeyboardInterrupt):
+        return error  # the user's wish, wherever it comes; it ends the program as Python does
     whose = _hooks_by_code(plan, plugins)
     hook: tuple[str, Chosen] | None = None
     own, package = False, ""

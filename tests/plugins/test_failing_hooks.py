@@ -78,6 +78,14 @@ def test_an_error_of_the_module_blames_no_plugin():
     assert not getattr(raised.value, "__notes__", ())
 
 
+def test_an_interrupt_blames_no_plugin(site):
+    """Ctrl-C that comes while a hook runs is the user's."""
+    install(site, "strategy", "@hookimpl\ndef backward(self, loss):\n    raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        train(strategy="ring")
+    assert not getattr(raised.value, "__notes__", ())
+
+
 def test_an_error_without_text(site):
     """An error of a hook whose text cannot be had still comes through as itself."""
     body = "class Mute(Exception):\n    def __str__(self): raise RuntimeError('no')\n"
