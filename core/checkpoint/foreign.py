@@ -25,6 +25,9 @@ def make_module(cls: type[M], path: str, weights_only: bool, strict: bool | None
     if held is not None and held.kind is not inspect.Parameter.VAR_KEYWORD and name not in values:
         values = {name: values}  # one argument held all of them
     module = _make(cls, path, {**values, **given})
+    configure = getattr(module, "configure_model", None)
+    if callable(configure):
+        configure()  # where its parts are made there, as they are in a run
     on_load = getattr(module, "on_load_checkpoint", None)
     if callable(on_load):
         on_load(checkpoint)

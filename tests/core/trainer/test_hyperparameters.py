@@ -147,3 +147,24 @@ def test_settings_in_one_argument_of_a_lightning_module(tmp_path):
     trainer.save_checkpoint(tmp_path / "theirs.ckpt")
     again = Configured.load_from_checkpoint(tmp_path / "theirs.ckpt")
     assert dict(again.hparams) == {"width": 3, "rate": 0.5}
+
+
+class MadeLate(Net):
+    """A net whose layer is made by ``configure_model``."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = None
+
+    def configure_model(self):
+        if self.layer is None:
+            self.layer = torch.nn.Linear(4, 3)
+
+
+def test_parts_that_configure_model_makes_are_loaded(tmp_path):
+    """load_from_checkpoint calls configure_model before it loads weights, as a run does."""
+    module, trainer = MadeLate(), quiet_trainer()
+    trainer.fit(module, loader(1))
+    trainer.save_checkpoint(tmp_path / "late.ckpt")
+    again = MadeLate.load_from_checkpoint(tmp_path / "late.ckpt")
+    torch.testing.assert_close(dict(again.state_dict()), dict(module.state_dict()), rtol=0, atol=0)
