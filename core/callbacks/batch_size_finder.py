@@ -16,7 +16,7 @@ class BatchSizeFinder(Callback):
     """Searches before the first step as :meth:`core.tuner.Tuner.scale_batch_size` does, and trains with what it found.
 
     Args:
-        mode, steps_per_trial, init_val, max_trials, batch_arg_name: see there.
+        mode, steps_per_trial, init_val, max_trials, batch_arg_name, margin, max_val: see there.
     """
 
     def __init__(
@@ -26,9 +26,12 @@ class BatchSizeFinder(Callback):
         init_val: int = 2,
         max_trials: int = 25,
         batch_arg_name: str = "batch_size",
+        margin: float = 0.0,
+        max_val: int | None = None,
     ) -> None:
         self.mode, self.steps_per_trial, self.init_val = mode, steps_per_trial, init_val
         self.max_trials, self.batch_arg_name = max_trials, batch_arg_name
+        self.margin, self.max_val = margin, max_val
         self.optimal_batch_size: int | None = None
 
     def on_fit_start(self, trainer: Trainer, module: nn.Module) -> None:
@@ -47,7 +50,15 @@ class BatchSizeFinder(Callback):
             return
         datamodule = only_datamodule(run.data.datamodule, *run.data.given.values())
         holders = need_holders((self.batch_arg_name,), module, datamodule, "BatchSizeFinder")
-        search = BatchSizeSearch(self.batch_arg_name, self.mode, self.steps_per_trial, self.init_val, self.max_trials)
+        search = BatchSizeSearch(
+            self.batch_arg_name,
+            self.mode,
+            self.steps_per_trial,
+            self.init_val,
+            self.max_trials,
+            max_val=self.max_val,
+            margin=self.margin,
+        )
         size = self.optimal_batch_size = search_inside(run, search)
         write_all(holders, size)
         run.loop.use_loader(run.data.training())

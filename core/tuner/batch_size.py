@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from core.arguments import whole
 from core.callbacks.moments import say
 from core.data.combined import CombinedLoader
 from core.data.stream import Micro
@@ -83,6 +84,8 @@ class BatchSizeSearch:
         mode, start, max_trials: see :func:`largest`.
         steps: steps per trial.
         method: what is tried: ``"fit"``, ``"validate"``, ``"test"`` or ``"predict"``.
+        max_val: no larger size is tried.
+        margin: the part that is taken off what ``"binsearch"`` found, since memory that just suffices may not later.
     """
 
     name: str
@@ -91,6 +94,14 @@ class BatchSizeSearch:
     start: int
     max_trials: int
     method: str = "fit"
+    max_val: int | None = None
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.max_val is not None:
+            whole("max_val", self.max_val, least=1)
+        if not 0.0 <= self.margin < 1.0:
+            raise InvalidArgument(f"margin={self.margin} must be from 0.0 to below 1.0")
 
     def __call__(self, run: Run) -> int:
         """Search."""
@@ -98,7 +109,10 @@ class BatchSizeSearch:
         self._holders = need_holders((self.name,), run.module, run.data.datamodule, "scale_batch_size")
         self._load(run, self.start)
         most = self._agreed_most(run)
-        return largest(lambda size: self._fits(run, size), self.mode, self.start, self.max_trials, most)
+        if self.max_val is not None:
+            most = self.max_val if most is None else min(most, self.max_val)
+        size = largest(lambda size: self._fits(run, size), self.mode, self.start, self.max_trials, most)
+        return max(1, int(size * (1 - self.margin))) if self.mode == "binsearch" else size
 
     def _load(self, run: Run, size: int) -> Any:
         """Set the batch size and return the loaders that are made with it."""

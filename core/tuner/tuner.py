@@ -46,6 +46,8 @@ class Tuner:
         init_val: int = 2,
         max_trials: int = 25,
         batch_arg_name: str = "batch_size",
+        margin: float = 0.0,
+        max_val: int | None = None,
     ) -> int | None:
         """Find the largest batch size that fits into memory, write it back, and return it.
 
@@ -60,6 +62,8 @@ class Tuner:
             init_val: the first size.
             max_trials: how many sizes are tried at most.
             batch_arg_name: the attribute, or hyperparameter, of module or data module that their loaders read.
+            margin: the part of what ``"binsearch"`` found that is left free, such as 0.05.
+            max_val: no larger size is tried.
 
         Returns:
             The size; None under ``fast_dev_run``, where there is nothing to find.
@@ -76,6 +80,8 @@ class Tuner:
             whole("init_val", init_val, least=1),
             whole("max_trials", max_trials, least=1),
             choice("method", method, tuple(KINDS)),
+            max_val,
+            margin,
         )
         holders = need_holders((batch_arg_name,), model, datamodule, "scale_batch_size")
         if self._trying("scale_batch_size"):

@@ -92,6 +92,21 @@ def test_no_more_than_the_data():
     assert Tuner(quiet_trainer()).scale_batch_size(Hungry(room=10**6, samples=50)) == 50
 
 
+def test_a_limit_and_a_margin():
+    """max_val is the largest size that is tried; margin takes a part off what binsearch found, and off nothing else."""
+    tuner = Tuner(quiet_trainer())
+    assert tuner.scale_batch_size(Hungry(room=10**6, samples=500), max_val=24) == 24
+    assert tuner.scale_batch_size(Hungry(room=40), mode="binsearch", margin=0.25) == 30
+    assert tuner.scale_batch_size(Hungry(room=40), margin=0.25) == 32
+    module = Hungry(room=40)
+    finder = BatchSizeFinder(mode="binsearch", margin=0.1, max_val=20)
+    quiet_trainer(callbacks=[finder], limit_train_batches=1).fit(module)
+    assert (finder.optimal_batch_size, module.batch_size, module.notes["sizes"]) == (18, 18, [18])
+    for wrong in ({"margin": 1.0}, {"margin": -0.1}, {"max_val": 0}):
+        with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+            tuner.scale_batch_size(Hungry(room=4), **wrong)
+
+
 def test_data_of_unknown_length():
     """Where the data does not say its length the search goes on until memory or trials run out."""
 
