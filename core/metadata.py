@@ -1,9 +1,9 @@
 """Read which distributions are installed and what entry points they state (torch-free, imports no plugin).
 
 Metadata lies a little: an uninstall leaves an empty folder behind, an upgrade an old one beside the new.
-The rule here is: a folder without METADATA does not count; of two records of one distribution the one in
-the earlier folder of ``sys.path`` counts, since that is the one an import would find, and within one folder
-the higher version.
+The rule here is: a folder without METADATA does not count; of two records of one distribution that of an
+installer counts before one that a build left beside its sources, then the one in the earlier folder of
+``sys.path``, since that is the one an import would find, and within one folder the higher version.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Record(NamedTuple):
     version: str
     folder: str
     entry_points: str
+    installed: bool = True
+    """False for an ``.egg-info``, which builds leave beside their sources and nobody renews."""
 
 
 def normalize(distribution: str) -> str:
@@ -79,10 +81,10 @@ def read_points(groups: Collection[str]) -> tuple[list[Point], list[str]]:
             for folder in empty
         ]
         notes += [
-            f"{best.name} is recorded twice: {best.version} in {best.folder} counts, "
-            f"{other.version} in {other.folder} does not; reinstall it"
+            f"{best.name} is recorded twice: {best.version} in {best.folder} counts, {other.version} in "
+            f"{other.folder}{'' if other.version != best.version else ', with other plugins,'} does not; reinstall it"
             for other in dict.fromkeys(records)
-            if other.version != best.version
+            if other.version != best.version or other.entry_points != best.entry_points
         ]
         found = (Point(*point, best.name, best.version) for point in _parse(best.entry_points))
         points += (point for point in dict.fromkeys(found) if point.group in groups)
@@ -116,6 +118,7 @@ def required_by_extra(distribution: str, extra: str) -> list[tuple[str, str]]:
 
 
 def _best(records: list[Record]) -> Record:
+    records = [record for record in records if record.installed] or records
     rivals = [record for record in records if record.folder == records[0].folder]
     return max(rivals, key=lambda record: _version_key(record.version)) if len(rivals) > 1 else rivals[0]
 
@@ -144,11 +147,14 @@ def _records(name: str) -> tuple[list[Record], list[str]]:
 def _record(dist: Distribution, entry_points: str) -> Record | None:
     """Read name and version from the first lines of the metadata; the library would parse the whole message."""
     fields: dict[str, str] = {}
-    for line in _header(_text(dist, "METADATA") or _text(dist, "PKG-INFO")):
+    installed = _text(dist, "METADATA")
+    for line in _header(installed or _text(dist, "PKG-INFO")):
         key, _, value = line.partition(":")
         fields.setdefault(key.strip().lower(), value.strip())
     name = fields.get("name")
-    return Record(name, fields.get("version", "0"), str(dist.locate_file("")), entry_points) if name else None
+    if not name:
+        return None
+    return Record(name, fields.get("version", "0"), str(dist.locate_file("")), entry_points, bool(installed))
 
 
 def _header(text: str) -> Iterable[str]:

@@ -36,12 +36,26 @@ def test_identical_entry_points_collapse(site):
 def test_same_distribution_in_two_folders(site, tmp_path, monkeypatch):
     """The record in the earlier folder of the path counts, since an import finds that one; no word if they agree."""
     later = tmp_path / "later"
-    write_metadata(later, "acme", "1.0", points("later:D"))
+    write_metadata(later, "acme", "1.0", points("earlier:D"))
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
     site.metadata("acme", "1.0", points("earlier:D"))
-    (point,), notes = read()
+    assert [point.value for point in read()[0]] == ["earlier:D"]
+    assert read()[1] == []
+    write_metadata(later, "acme", "1.0", points("later:D"))
+    (point,), (note,) = read()
     assert point.value == "earlier:D"
-    assert notes == []
+    assert f"1.0 in {later}, with other plugins, does not" in note
+
+
+def test_what_a_build_left_beside_its_sources(site, tmp_path, monkeypatch):
+    """A stale .egg-info in the folder where somebody works does not hide what is installed, and is told of."""
+    sources = tmp_path / "sources"
+    write_metadata(sources, "acme", "1.0", points("stale:D"), egg=True)
+    site.metadata("acme", "1.0", points("installed:D"))
+    monkeypatch.setattr(sys, "path", [str(sources), *sys.path])
+    (point,), (note,) = read()
+    assert point.value == "installed:D"
+    assert str(sources) in note
 
 
 def test_other_version_in_a_later_folder_is_noted(site, tmp_path, monkeypatch):
