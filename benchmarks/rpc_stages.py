@@ -1,4 +1,4 @@
-"""Two stages over torch.distributed.rpc, written by hand: what ``rpc_sequential`` is measured against.
+"""Two stages over torch.distributed.rpc, written by hand: what ``rpc`` and ``rpc_sequential`` are measured against.
 
 Rank 0 drives; rank 1 serves the second stage. The RPC world is the one that an Interlock run of the same program has
 entered, since torch has one for each process.
@@ -36,7 +36,7 @@ def tick_for_server(clock: Clock) -> None:
         clock.tick()
 
 
-def rpc_sequential_by_hand(clock: Clock, loader, stages: tuple[tuple[int, int], ...], micro_batches: int) -> None:
+def rpc_stages_by_hand(clock: Clock, loader, stages: tuple[tuple[int, int], ...], micro_batches: int) -> None:
     if dist.get_rank() == 0:
         first = Stage(*stages[0])
         second = rpc.remote("worker1", Stage, stages[1])

@@ -1,29 +1,31 @@
 """Strategies against the same thing written by hand with torch or fairscale: each has a loop of its own here.
 
 Two gloo processes on this machine, in turn, in one run: time per step and its ratio, the optimizer state that each
-rank holds, and the peak memory of each process. ``dp``, which has one process, comes first. The others take
-steps of these: ``ddp_spawn`` and ``ddp_fork`` those of ``ddp``, ``ddp_sharded_spawn`` those of ``ddp_sharded``,
-``ddp2`` those of ``dp`` inside ``ddp``; ``rpc`` sends what its module says.
+rank holds, and the peak memory of each process. ``dp``, which has one process, and ``ddp2``, which takes each for a
+node, come first. The others take steps of these: ``ddp_spawn`` and ``ddp_fork`` those of ``ddp``, and
+``ddp_sharded_spawn`` those of ``ddp_sharded``.
 """
 
 from __future__ import annotations
 
 import os
-import resource
+import socket
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from ddp import WORLD, ddp_by_hand, sharded_by_hand
+from memory import Peaks, show_peaks, with_peaks
+from replicas_by_hand import replicas_by_hand
 from rich.console import Console
 from rich.table import Table
-from rpc_stages import rpc_sequential_by_hand, tick_for_server
+from rpc_stages import Stage, rpc_stages_by_hand, tick_for_server
 from step_overhead import Ours, make_loader, make_net, quietly, train_by_hand
 from timing import Clock, arguments, measure, show, summarize, write
 from torch import nn
@@ -68,24 +70,6 @@ def pipeline_by_hand(clock: Clock, loader) -> None:
         optimizer.zero_grad()
 
 
-def dp_by_hand(clock: Clock, loader) -> None:
-    net = make_net()
-    parameters = list(net.parameters())
-    optimizer = torch.optim.SGD(parameters, lr=0.01)
-
-    def replica(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.autograd.grad(nn.functional.cross_entropy(net(x), y), parameters)
-
-    with ThreadPoolExecutor(WORLD) as pool:
-        for x, y in loader:
-            clock.tick()
-            parts = pool.map(replica, x.chunk(WORLD), y.chunk(WORLD))
-            for parameter, *gradients in zip(parameters, *parts, strict=True):
-                parameter.grad = torch.stack(gradients).mean(0)
-            optimizer.step()
-            optimizer.zero_grad()
-
-
 class Tick(Callback):
     """Notes the steps of modules whose own step runs several times in one."""
 
@@ -115,6 +99,24 @@ def pipeline(**options: object) -> object:
     return PipelineStrategy(balance=balance, micro_batches=MICRO_BATCHES, **options)
 
 
+class WithRemotePart(Ours):
+    """Its second stage is on the other rank."""
+
+    def __init__(self, clock: Clock, log: bool) -> None:
+        super().__init__(clock, log)
+        self.net = self.net[slice(*STAGES[0])]
+
+    def setup(self, stage):
+        from builtin_plugins.rpc.parts import RemotePart
+
+        self.net = nn.Sequential(self.net, RemotePart("worker1", Stage, *STAGES[1]))
+
+
+def rpc(clock: Clock, loader) -> None:
+    ours(clock, loader, "rpc", WithRemotePart)
+    tick_for_server(clock)
+
+
 def rpc_sequential(clock: Clock, loader) -> None:
     from builtin_plugins.rpc_sequential.strategy import RPCSequentialStrategy
 
@@ -141,12 +143,15 @@ class WithMomentum(Ours):
         return torch.optim.Adam(self.parameters(), lr=0.001)
 
 
-def ours(clock: Clock, loader, strategy: object, module: type[Ours] = Ours, callbacks: tuple = ()) -> None:
+def ours(
+    clock: Clock, loader, strategy: object, module: type[Ours] = Ours, callbacks: tuple = (), nodes: int = 1
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Trainer(
             accelerator="cpu",
             strategy=strategy,
             devices=WORLD,
+            num_nodes=nodes,
             max_epochs=1,
             barebones=True,
             callbacks=list(callbacks),
@@ -170,9 +175,20 @@ IN_PARTS = {"pipeline": pipeline}
 """Strategies that run the module's step once for each part of a batch."""
 
 
+PEAKS = Peaks()
+
+
+def compare(title: str, base: str, contenders: dict[str, Callable[[], None]], clock: Clock, settings) -> list[dict]:
+    """Measure and print, on rank 0, and note the peak of each contender."""
+    quiet = {name: PEAKS.noted(name, quietly(run)) for name, run in contenders.items()}
+    found = summarize(measure(quiet, clock, settings.rounds), base)
+    if os.environ.get("RANK", "0") == "0":
+        show(f"{title}, {settings.rounds} rounds of {settings.steps} steps", found, base)
+    return found
+
+
 def rank_main(settings) -> None:
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+    """Measure the strategies with one process per device."""
     dist.init_process_group("gloo")
     clock = Clock(settings.warmup, settings.steps)
     loader = make_loader(clock.total, "batches")
@@ -184,75 +200,96 @@ def rank_main(settings) -> None:
         in_parts = IN_PARTS.get(strategy)
         run = partial(ours_in_parts, strategy=in_parts) if in_parts else partial(ours, strategy=strategy)
         contenders = {base: partial(by_hand, clock, loader), f"interlock {strategy}": partial(run, clock, loader)}
-        found = summarize(measure({n: quietly(run) for n, run in contenders.items()}, clock, settings.rounds), base)
+        rows += compare("two gloo processes", base, contenders, clock, settings)
         if not in_parts:
             clock.reset()
             quietly(partial(ours, clock, loader, strategy, WithMomentum, (Weigh(strategy),)))()
-        rows += found
-        if dist.get_rank() == 0:
-            show(f"two gloo processes, {settings.rounds} rounds of {settings.steps} steps", found, base)
-    if not settings.only or "rpc_sequential" in settings.only:
-        rows += _over_rpc(clock, loader, settings)
-    _show_memory()
+    for strategy, run, parts in (("rpc", rpc, 1), ("rpc_sequential", rpc_sequential, MICRO_BATCHES)):
+        if settings.only and strategy not in settings.only:
+            continue
+        base = f"{strategy} by hand"
+        contenders = {  # ours first: it enters the RPC world that both use
+            f"interlock {strategy}": partial(run, clock, loader),
+            base: partial(rpc_stages_by_hand, clock, loader, STAGES, parts),
+        }
+        rows += compare("two processes over RPC", base, contenders, clock, settings)
+    _show_state()
+    peaks = PEAKS.by_rank()
     if dist.get_rank() == 0:
-        write(settings.json, rows, settings)
+        show_peaks(peaks)
+        write(settings.json, with_peaks(rows, peaks), settings)
     dist.destroy_process_group()
 
 
-def _over_rpc(clock: Clock, loader, settings) -> list[dict[str, float | str]]:
-    base = "rpc_sequential by hand"
-    contenders = {  # ours first: it enters the RPC world that both use
-        "interlock rpc_sequential": quietly(partial(rpc_sequential, clock, loader)),
-        base: quietly(partial(rpc_sequential_by_hand, clock, loader, STAGES, MICRO_BATCHES)),
-    }
-    found = summarize(measure(contenders, clock, settings.rounds), base)
-    if dist.get_rank() == 0:
-        show(f"two processes over RPC, {settings.rounds} rounds of {settings.steps} steps", found, base)
-    return found
-
-
-def _show_memory() -> None:
-    """Print the state of each rank beside what one process alone would hold, and the peak memory of the processes."""
+def _show_state() -> None:
+    """Print the optimizer state of each rank beside what one process alone would hold."""
     whole = 2 * sum(parameter.numel() * 4 for parameter in make_net().parameters())
     table = Table(title=f"Adam's state, {whole} bytes in one process alone")
     for column in ("strategy", *(f"bytes on rank {rank}" for rank in range(WORLD)), "largest part of the whole"):
         table.add_column(column, justify="right")
-    peaks = [None] * WORLD
-    dist.all_gather_object(peaks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     for strategy, mine in STATE.items():
         held: list = [None] * WORLD
         dist.all_gather_object(held, mine)
         table.add_row(strategy, *(f"{value:.0f}" for value in held), f"{max(held) / whole:.2f}")
-    if dist.get_rank() == 0:
+    if STATE and dist.get_rank() == 0:
         Console(width=100).print(table)
-        print(f"peak memory of the processes: {', '.join(f'{peak / 1024:.0f} MiB' for peak in peaks)}")
 
 
-def one_process(settings) -> None:
-    """Measure dp, whose devices one process drives."""
-    torch.set_num_threads(1)
+def replicas_main(settings, strategy: str) -> None:
+    """Measure dp, whose devices one process drives, or ddp2, of which this process is one node."""
+    nodes = 1
+    if strategy == "ddp2":
+        dist.init_process_group("gloo")
+        nodes = dist.get_world_size()
     clock = Clock(settings.warmup, settings.steps)
     loader = make_loader(clock.total, "batches")
+    base = f"{strategy} by hand"
     contenders = {
-        "dp by hand": quietly(partial(dp_by_hand, clock, loader)),
-        "interlock dp": quietly(partial(ours_in_parts, clock, loader, lambda: "dp")),
+        base: partial(replicas_by_hand, clock, loader, WORLD),
+        f"interlock {strategy}": partial(ours, clock, loader, strategy, InParts, (Tick(clock),), nodes),
     }
-    rows = summarize(measure(contenders, clock, settings.rounds), "dp by hand")
-    show(f"one process, {settings.rounds} rounds of {settings.steps} steps", rows, "dp by hand")
+    title = f"{nodes} process{'es' if nodes > 1 else ''} with {WORLD} replicas each"
+    rows = compare(title, base, contenders, clock, settings)
+    peaks = PEAKS.by_rank()
+    if os.environ.get("RANK", "0") == "0":
+        show_peaks(peaks)
+        path = Path(settings.json).with_suffix(f".{strategy}.json") if settings.json else None
+        write(path and str(path), with_peaks(rows, peaks), settings)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def two_nodes(arguments: list[str]) -> int:
+    """Run this program twice, with what a launcher tells the only process of each of two nodes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = {"WORLD_SIZE": WORLD, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1"}
+    told |= {"MASTER_PORT": port, "OMP_NUM_THREADS": 1, "GLOO_SOCKET_IFNAME": "lo"}
+    started = []
+    for node in range(WORLD):
+        environment = {**told, "RANK": node, "GROUP_RANK": node}
+        settings = {**os.environ, **{name: str(value) for name, value in environment.items()}}
+        started.append(subprocess.Popen([sys.executable, *arguments], env=settings))
+    return max(abs(process.wait()) for process in started)
 
 
 def main() -> None:
     example = "python benchmarks/strategies.py --rounds 10 --only zero fsdp"
     settings = arguments(__doc__.splitlines()[0], example, rounds=5).parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     if "RANK" in os.environ:
-        rank_main(settings)
+        replicas_main(settings, "ddp2") if os.environ["LOCAL_WORLD_SIZE"] == "1" else rank_main(settings)
         return
-    if not settings.only or "dp" in settings.only:
-        one_process(settings)
-        if settings.only == ["dp"]:
-            return
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORLD)]
-    raise SystemExit(subprocess.run([*command, *sys.argv], env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode)
+    wanted = set(settings.only or ["dp", "ddp2", "others"])
+    if "dp" in wanted:
+        replicas_main(settings, "dp")
+    status = two_nodes(sys.argv) if "ddp2" in wanted else 0
+    if not status and wanted - {"dp", "ddp2"}:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORLD)]
+        status = subprocess.run([*command, *sys.argv], env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":
