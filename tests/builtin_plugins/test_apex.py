@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from core.errors import InvalidArgument, InvalidCombination, PluginUnavailable
 from core.registry import get_registry
 
 BATCH = 8
+ROOT = Path(__file__).parents[2]
 
 
 def forget():
@@ -68,6 +71,16 @@ def status():
     forget()
     (reason,) = availability.reasons_against(get_registry().find("precision", "apex").declaration)
     return reason
+
+
+def test_the_page(amp):
+    """The example of the page makes its Trainers, with an accelerator that is here in place of the GPU."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "apex.md").read_text(), re.DOTALL)
+    names = {"__name__": "page"}
+    exec(code.replace('accelerator="cuda"', 'accelerator="pretended"'), names)
+    assert (
+        names["Trainer"](accelerator="pretended", precision=names["ApexPrecision"]("O1")).plan.precision.name == "apex"
+    )
 
 
 def test_another_package_of_that_name(site):
