@@ -38,7 +38,7 @@ unit: ## the tests alone
 	@$(BIN)/pytest -n 2 --dist loadfile --reruns 1 -q -m "processes and not long" $(ELSEWHERE) $(ARGS)
 
 test-long: export OMP_NUM_THREADS ?= 1
-test-long: ## the tests of clusters, the kit, strangers' packages and cut models, which start many processes
+test-long: ## the tests of clusters, the kit, strangers' packages and further strategies, which start many processes
 	@$(SETUP) dev
 	@$(BIN)/pytest -n 2 --dist loadfile --reruns 1 -q -m long $(ELSEWHERE) $(ARGS)
 

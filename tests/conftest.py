@@ -19,7 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 STRICT = os.environ.get("INTERLOCK_CI") == "1"
 
 ROOT = Path(__file__).parent
-LONG = ("clusters", "conformance", "docs", "plugins", "builtin_plugins/test_pipeline", "builtin_plugins/test_rpc")
+LONG = ("clusters", "conformance", "docs", "plugins", "builtin_plugins")
 """Where tests that start processes belong to a part of its own: `make test` leaves them to `make test-long`."""
 
 

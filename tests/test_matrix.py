@@ -24,6 +24,9 @@ PRECISIONS = built_in("precision")
 CELLS = list(product(built_in("accelerator"), PRECISIONS, built_in("strategy"), [1, 2]))
 KNOWN_STRATEGIES = {"single_device", "ddp", "ddp_spawn", "ddp_sharded"}
 """Those of which the table says everything on the cpu: all is valid there, but several devices for one."""
+CELLS_OF_TRAINING = [
+    pytest.param(*cell, marks=() if cell[2] in KNOWN_STRATEGIES else pytest.mark.long) for cell in CELLS
+]
 ONE_DEVICE_ONLY = {"single_device"}
 GPU_ONLY = {"apex"}
 
@@ -54,7 +57,7 @@ def plan_of(accelerator, precision, strategy, devices):
 
 @pytest.mark.timeout(300)  # the first cell of a strategy trains them all
 @pytest.mark.processes
-@pytest.mark.parametrize(("accelerator", "precision", "strategy", "devices"), CELLS)
+@pytest.mark.parametrize(("accelerator", "precision", "strategy", "devices"), CELLS_OF_TRAINING)
 def test_cell(accelerator, precision, strategy, devices, observed):
     """A combination is refused at construction, saying why, or it trains three steps in the order of the design."""
     plan = plan_of(accelerator, precision, strategy, devices)
