@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from support.reference import make_trainer
 from torch import nn
@@ -59,6 +60,8 @@ SCENARIOS = [
     Scenario("inside_window", trainer={"accumulate_grad_batches": 4}, batch=6),
     Scenario("inside_last_window", trainer={"accumulate_grad_batches": 5}, batch=11),
     Scenario("keeps_position", data="keeps_position"),
+    Scenario("torchdata", data="torchdata"),
+    Scenario("torchdata_workers", data="torchdata", workers=2),
     Scenario("stream", data="stream"),
     Scenario("stream_inside_window", data="stream", trainer={"accumulate_grad_batches": 4}, batch=6),
 ]
@@ -146,9 +149,13 @@ def loader_for(scenario: Scenario, size: int) -> Any:
         return DataLoader(Stream(), batch_size=size)
     if data == "keeps_position":
         return KeepsPosition(size)
-    if data == "tensors":
+    if data in ("tensors", "torchdata"):
         x = torch.linspace(-1, 1, 6) * (torch.arange(SAMPLES)[:, None] / SAMPLES)
-        return DataLoader(TensorDataset(torch.arange(SAMPLES), x, x[:, :1].abs()), size, shuffle=True)
+        samples = TensorDataset(torch.arange(SAMPLES), x, x[:, :1].abs())
+        if data == "torchdata":
+            torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+            return torchdata.StatefulDataLoader(samples, size, shuffle=True, num_workers=scenario.workers)
+        return DataLoader(samples, size, shuffle=True)
     how: dict[str, Any] = {"shuffle": True}
     if data == "generator":
         how["generator"] = torch.Generator().manual_seed(17)
