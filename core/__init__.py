@@ -5,6 +5,7 @@ The public names are resolved when they are first used, so that importing ``core
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,13 @@ __all__ = sorted(_PUBLIC)
 def __getattr__(name: str) -> object:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'core' has no attribute {name!r}; public names: {', '.join(__all__)}")
-    value = getattr(import_module(_PUBLIC[name]), name)
+    collects = gc.isenabled()
+    gc.disable()  # what an import makes stays; a collection in its middle looks through all of torch for nothing
+    try:
+        value = getattr(import_module(_PUBLIC[name]), name)
+    finally:
+        if collects:
+            gc.enable()
     globals()[name] = value  # the next look-up does not come here
     return value
 

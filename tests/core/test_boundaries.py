@@ -106,6 +106,24 @@ def test_looking_imports_no_torch(site, code):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+IMPORTING = """
+import gc, torch
+before = [each["collections"] for each in gc.get_stats()]
+from core import Trainer
+assert [each["collections"] for each in gc.get_stats()][2] == before[2]
+assert gc.isenabled()
+gc.disable()
+from core import CombinedLoader
+assert not gc.isenabled()
+"""
+
+
+def test_importing_the_trainer_collects_no_garbage(site):
+    """Importing the Trainer does not make the collector look through all of torch, and leaves it as it was."""
+    done = site.run("-c", IMPORTING)
+    assert done.returncode == 0, done.stderr
+
+
 def test_declarations_of_built_ins_import_no_torch(site):
     """Reading the declarations of the built-in plugins imports no torch."""
     modules = [item.value.partition(":")[0] for item in OWN]
