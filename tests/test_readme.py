@@ -171,3 +171,19 @@ def test_extras_are_all_named():
     line = re.search(r"^The extras are .*(?:\n.+)*", README, re.MULTILINE)
     assert line is not None
     assert set(re.findall(r"`(\w+)`", line[0])) == set(extras)
+
+
+def test_the_extra_brings_what_the_example_imports():
+    """The extra that the README installs before an example brings the packages that the example imports."""
+    extra, script = re.search(r'pip install "\.\[(\w+)\]"\n\$ python (\S+)', README).groups()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = " ".join(extras[extra])
+    for name in re.findall(r"interlock\[([\w,]+)\]", brought):
+        brought += " ".join(requirement for one in name.split(",") for requirement in extras[one])
+    imported = {"sklearn": "scikit-learn", "matplotlib": "matplotlib"}
+    source = (ROOT / script).read_text() + (ROOT / "core" / "loggers" / "plots.py").read_text()
+    needed = {
+        package for module, package in imported.items() if re.search(rf"^\s*(from|import) {module}", source, re.M)
+    }
+    assert needed == set(imported.values())
+    assert all(package in brought for package in needed)
