@@ -107,7 +107,7 @@ def test_looking_imports_no_torch(site, code):
 
 
 IMPORTING = """
-import gc, torch
+import gc, core, torch
 before = [each["collections"] for each in gc.get_stats()]
 from core import Trainer
 assert [each["collections"] for each in gc.get_stats()][2] == before[2]
