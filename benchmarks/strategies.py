@@ -20,14 +20,14 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from ddp import WORLD, ddp_by_hand, sharded_by_hand
+from ddp import WORLD, compare, ddp_by_hand, sharded_by_hand
 from memory import Peaks, show_peaks, with_peaks
 from replicas_by_hand import replicas_by_hand
 from rich.console import Console
 from rich.table import Table
 from rpc_stages import Stage, rpc_stages_by_hand, tick_for_server
 from step_overhead import Ours, make_loader, make_net, quietly, train_by_hand
-from timing import Clock, arguments, measure, show, summarize, write
+from timing import Clock, arguments, write
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -178,13 +178,10 @@ IN_PARTS = {"pipeline": pipeline}
 PEAKS = Peaks()
 
 
-def compare(title: str, base: str, contenders: dict[str, Callable[[], None]], clock: Clock, settings) -> list[dict]:
+def weighed(title: str, base: str, contenders: dict[str, Callable[[], None]], clock: Clock, settings) -> list[dict]:
     """Measure and print, on rank 0, and note the peak of each contender."""
-    quiet = {name: PEAKS.noted(name, quietly(run)) for name, run in contenders.items()}
-    found = summarize(measure(quiet, clock, settings.rounds), base)
-    if os.environ.get("RANK", "0") == "0":
-        show(f"{title}, {settings.rounds} rounds of {settings.steps} steps", found, base)
-    return found
+    noted = {name: PEAKS.noted(name, run) for name, run in contenders.items()}
+    return compare(f"{title}, {settings.rounds} rounds of {settings.steps} steps", base, noted, clock, settings.rounds)
 
 
 def rank_main(settings) -> None:
@@ -200,7 +197,7 @@ def rank_main(settings) -> None:
         in_parts = IN_PARTS.get(strategy)
         run = partial(ours_in_parts, strategy=in_parts) if in_parts else partial(ours, strategy=strategy)
         contenders = {base: partial(by_hand, clock, loader), f"interlock {strategy}": partial(run, clock, loader)}
-        rows += compare("two gloo processes", base, contenders, clock, settings)
+        rows += weighed("two gloo processes", base, contenders, clock, settings)
         if not in_parts:
             clock.reset()
             quietly(partial(ours, clock, loader, strategy, WithMomentum, (Weigh(strategy),)))()
@@ -212,7 +209,7 @@ def rank_main(settings) -> None:
             f"interlock {strategy}": partial(run, clock, loader),
             base: partial(rpc_stages_by_hand, clock, loader, STAGES, parts),
         }
-        rows += compare("two processes over RPC", base, contenders, clock, settings)
+        rows += weighed("two processes over RPC", base, contenders, clock, settings)
     _show_state()
     peaks = PEAKS.by_rank()
     if dist.get_rank() == 0:
@@ -249,7 +246,7 @@ def replicas_main(settings, strategy: str) -> None:
         f"interlock {strategy}": partial(ours, clock, loader, strategy, InParts, (Tick(clock),), nodes),
     }
     title = f"{nodes} process{'es' if nodes > 1 else ''} with {WORLD} replicas each"
-    rows = compare(title, base, contenders, clock, settings)
+    rows = weighed(title, base, contenders, clock, settings)
     peaks = PEAKS.by_rank()
     if os.environ.get("RANK", "0") == "0":
         show_peaks(peaks)
