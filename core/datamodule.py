@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from core.data.nested import map_tensors
 from core.hyperparameters import HyperparametersMixin
+from core.module_hooks import TransferHooks
 
 if TYPE_CHECKING:
-    import torch
     from typing_extensions import Self
 
     from core.trainer import Trainer
 
 
-class DataModule(HyperparametersMixin):
+class DataModule(TransferHooks, HyperparametersMixin):
     """Write the loaders you have; ``prepare_data`` runs once per node, ``setup`` in every process.
 
     Loaders are ``train_dataloader()``, ``val_dataloader()``, ``test_dataloader()`` and ``predict_dataloader()``.
@@ -36,18 +35,6 @@ class DataModule(HyperparametersMixin):
 
     def teardown(self, stage: str) -> None:
         """Clean up: called in every process at the end of a stage."""
-
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Change a batch before it moves."""
-        return batch
-
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move a batch; override it for types that torch does not know."""
-        return map_tensors(batch, lambda tensor: tensor.to(device))
-
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Change a batch on the device."""
-        return batch
 
     @classmethod
     def from_datasets(

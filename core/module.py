@@ -200,20 +200,6 @@ class Module(ModuleHooks, HyperparametersMixin, nn.Module):
         run = self.trainer._run
         return data if run is None else gather_tensors(run, data, sync_grads)
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move a batch; override it for types that torch does not know."""
-        from core.data.nested import map_tensors
-
-        return map_tensors(batch, lambda tensor: tensor.to(device))
-
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Change a batch before it moves."""
-        return batch
-
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Change a batch on the device."""
-        return batch
-
     def freeze(self) -> None:
         """Take ``requires_grad`` from all parameters and go to eval mode."""
         self.requires_grad_(False).eval()

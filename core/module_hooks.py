@@ -11,11 +11,31 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from core.data.nested import map_tensors
+
 if TYPE_CHECKING:
+    import torch
+
     from core.callbacks import Callback
 
 
-class ModuleHooks:
+class TransferHooks:
+    """What a batch goes through on its way to the device: the data module's first, then the module's."""
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch before it moves."""
+        return batch
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Move a batch; override it for types that torch does not know."""
+        return map_tensors(batch, lambda tensor: tensor.to(device))
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the device."""
+        return batch
+
+
+class ModuleHooks(TransferHooks):
     """Hooks of the same names as a callback's, without its first two arguments, and a few of a module's own."""
 
     def configure_callbacks(self) -> Sequence[Callback] | Callback:
