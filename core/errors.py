@@ -60,12 +60,22 @@ class UnknownPlugin(InterlockError):
         super().__init__("\n".join(lines))
 
 
-class InvalidCombination(InterlockError):
-    """The declarations contradict each other: every broken rule, then the nearest that works here.
+class _Refusal(InterlockError):
+    """A request that is refused, why, and the nearest that works here.
 
     ``suggestions`` are other plugins; ``settings``, given where no other plugins help, what to write in place of what
     was asked for.
     """
+
+    def __init__(
+        self, subject: str, lines: Sequence[str], suggestions: Sequence[Combination], settings: Sequence[str]
+    ) -> None:
+        self.subject, self.suggestions, self.settings = subject, tuple(suggestions), tuple(settings)
+        super().__init__("\n".join([*lines, *_suggested(self.suggestions, self.settings)]))
+
+
+class InvalidCombination(_Refusal):
+    """The declarations contradict each other: every broken rule, then the nearest that works here."""
 
     def __init__(
         self,
@@ -74,17 +84,14 @@ class InvalidCombination(InterlockError):
         suggestions: Sequence[Combination] = (),
         settings: Sequence[str] = (),
     ) -> None:
-        self.subject = subject
         self.violations = tuple(violations)
-        self.suggestions = tuple(suggestions)
-        self.settings = tuple(settings)
         lines = [f"{subject} cannot work together"]
         for violation in self.violations:
             lines += [f"  - {violation.fact}", f"    reason: {violation.reason}"]
-        super().__init__("\n".join([*lines, *_suggested(self.suggestions, self.settings)]))
+        super().__init__(subject, lines, suggestions, settings)
 
 
-class PluginUnavailable(InterlockError):
+class PluginUnavailable(_Refusal):
     """The combination is valid, but a package or the hardware for it is missing here."""
 
     def __init__(
@@ -94,12 +101,9 @@ class PluginUnavailable(InterlockError):
         suggestions: Sequence[Combination] = (),
         settings: Sequence[str] = (),
     ) -> None:
-        self.subject = subject
         self.reasons = tuple(reasons)
-        self.suggestions = tuple(suggestions)
-        self.settings = tuple(settings)
         lines = [f"{subject} cannot run here", *(f"  - {reason}" for reason in self.reasons)]
-        super().__init__("\n".join([*lines, *_suggested(self.suggestions, self.settings)]))
+        super().__init__(subject, lines, suggestions, settings)
 
 
 def _suggested(suggestions: Sequence[Combination], settings: Sequence[str]) -> list[str]:
