@@ -15,6 +15,7 @@ from core.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from core.data.stream import length_of
 from core.environments import detect_environment
 from core.loggers import Logger
+from core.metrics.gathering import rows_of_ranks
 from core.strategy_view import StrategyView
 
 if TYPE_CHECKING:
@@ -316,10 +317,8 @@ class Readings:
         """Return the ``number`` of every rank, in the order of the ranks; every rank has to call it."""
         if self._run is None:
             return [number]
-        ranks = self._run.ranks
-        numbers = torch.zeros(ranks.world_size, dtype=torch.float64, device=self._run.device)
-        numbers[ranks.global_rank] = number
-        return [float(each) for each in self._run.hooks.reduce(numbers, "sum")]
+        own = torch.tensor(number, dtype=torch.float64, device=self._run.device)
+        return [float(each) for each in rows_of_ranks(self._run, own)]
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:

@@ -16,6 +16,7 @@ from core.errors import CheckpointError, InterlockError
 from core.hyperparameters import simplified
 from core.interop import foreign_entries
 from core.loops.window import go_on_in_window, gradients_so_far
+from core.metrics.gathering import rows_of_ranks
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -100,23 +101,16 @@ def _callback_states(callbacks: Sequence[Any]) -> dict[str, Any]:
 
 
 def gather_from_ranks(run: Run, value: Any) -> list[Any]:
-    """Return every rank's ``value`` in the order of the ranks; all ranks call it and all get the list.
-
-    It needs only the hook ``reduce``: each rank writes its bytes into its own row of a table of zeros.
-    """
-    world_size = run.ranks.world_size
-    if world_size == 1:
+    """Return every rank's ``value`` in the order of the ranks; all ranks call it and all get the list."""
+    if run.ranks.world_size == 1:
         return [value]
     buffer = io.BytesIO()
     torch.save(to_plain(value, "rank state"), buffer)
     mine = torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8).to(run.device)
-    reduce = run.hooks.reduce
-    lengths = torch.zeros(world_size, dtype=torch.int64, device=run.device)
-    lengths[run.ranks.global_rank] = mine.numel()
-    lengths = reduce(lengths, "sum")
-    table = torch.zeros(world_size, int(lengths.max()), dtype=torch.int32, device=run.device)
-    table[run.ranks.global_rank, : mine.numel()] = mine
-    rows = reduce(table, "sum").to(torch.uint8).cpu()
+    lengths = rows_of_ranks(run, torch.tensor(mine.numel(), device=run.device))
+    padded = torch.zeros(int(lengths.max()), dtype=torch.int32, device=run.device)
+    padded[: mine.numel()] = mine
+    rows = rows_of_ranks(run, padded).to(torch.uint8).cpu()
     return [
         torch.load(io.BytesIO(bytes(row[: int(length)].tolist())), weights_only=True)
         for row, length in zip(rows, lengths, strict=True)

@@ -22,13 +22,16 @@ def gather_tensors(run: Run, data: Any, sync_grads: bool) -> Any:
     def gather(tensor: Tensor) -> Tensor:
         if sync_grads and tensor.requires_grad:
             return _Gather.apply(tensor, run)  # type: ignore[no-any-return, no-untyped-call]
-        return _table(tensor.detach(), run)
+        return rows_of_ranks(run, tensor.detach())
 
     return map_tensors(data, gather)
 
 
-def _table(tensor: Tensor, run: Run) -> Tensor:
-    """Return a row for each rank; it needs only the hook ``reduce``, as each rank writes its own row among zeros."""
+def rows_of_ranks(run: Run, tensor: Tensor) -> Tensor:
+    """Return a table with the ``tensor`` of each rank in the row of its number; all ranks call it, with equal shapes.
+
+    It needs only the hook ``reduce``, as each rank writes its own row among zeros.
+    """
     truth = tensor.dtype is torch.bool  # which cannot be added up
     dtype = torch.uint8 if truth else tensor.dtype
     table = torch.zeros(run.ranks.world_size, *tensor.shape, dtype=dtype, device=run.device)
@@ -43,7 +46,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, run: Run) -> Tensor:
         ctx.run = run
-        return _table(tensor, run)
+        return rows_of_ranks(run, tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
