@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from core.checkpoint.io import read_file
-from core.checkpoint.parts import REST
+from core.checkpoint.parts import REST, is_folder
 from core.errors import CheckpointError
 
 
@@ -25,7 +25,7 @@ def read_checkpoint(path: str | os.PathLike[str], weights_only: bool = True, *, 
     if os.path.isdir(path):
         from core.checkpoint.folder import read_folder  # it loads torch.distributed.checkpoint, a second's work
 
-        if not os.path.exists(os.path.join(path, REST)):
+        if not is_folder(path):
             raise CheckpointError(f"checkpoint {os.fspath(path)!r} is a folder without {REST}, so it is no checkpoint")
         return read_folder(path, stored=mapped)
     return read_file(path, weights_only, mapped=mapped)
