@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 FOREIGN_CALLBACKS = ("lightning.pytorch.callbacks.", "pytorch_lightning.callbacks.")
-IN_ITS_PLACE = {
-    "BatchSizeFinder": "BatchSizeFinder",
-    "DeviceStatsMonitor": "DeviceStatsMonitor",
-    "EarlyStopping": "EarlyStopping",
-    "LearningRateFinder": "LearningRateFinder",
-    "LearningRateMonitor": "LearningRateMonitor",
-    "ModelCheckpoint": "ModelCheckpoint",
-    "OnExceptionCheckpoint": "OnExceptionCheckpoint",
-    "ProgressBar": "ProgressBar",
-    "StochasticWeightAveraging": "StochasticWeightAveraging",
-    "WeightAveraging": "WeightAveraging",
-}
-"""Callbacks that look into the loops of their own Trainer, and ours that do the same."""
+TIED = (
+    "BatchSizeFinder",
+    "DeviceStatsMonitor",
+    "EarlyStopping",
+    "LearningRateFinder",
+    "LearningRateMonitor",
+    "ModelCheckpoint",
+    "OnExceptionCheckpoint",
+    "ProgressBar",
+    "StochasticWeightAveraging",
+    "WeightAveraging",
+)
+"""Callbacks that look into the loops of their own Trainer; ours that do the same have the same names."""
 
 
 @contextmanager
@@ -60,11 +60,11 @@ def refuse_foreign_callback(callback: object) -> None:
         WrongType: with the one to take in its place.
     """
     for cls in type(callback).__mro__:
-        if cls.__module__.startswith(FOREIGN_CALLBACKS) and cls.__name__ in IN_ITS_PLACE:
+        if cls.__module__.startswith(FOREIGN_CALLBACKS) and cls.__name__ in TIED:
             package = cls.__module__.partition(".")[0]
             raise WrongType(
                 f"callback {type(callback).__name__} of {package} works with that package's own Trainer only\n"
-                f"  hint: take core.callbacks.{IN_ITS_PLACE[cls.__name__]}"
+                f"  hint: take core.callbacks.{cls.__name__}"
             )
 
 
